@@ -142,9 +142,7 @@ def main() -> None:
     if options.one:
         one(options.one, options.folder)
         return
-    environment = {**os.environ} | (
-        {"MALLOC_MMAP_THRESHOLD_": str(options.mapped)} if options.mapped else {}
-    )
+    environment = {**os.environ} | ({"MALLOC_MMAP_THRESHOLD_": str(options.mapped)} if options.mapped else {})
     found: dict[str, list[dict[str, float]]] = {name: [] for name in options.contenders}
     for _ in range(options.repeats):
         for name, rows in found.items():

@@ -3,8 +3,8 @@
 
 67 million weights in linear layers, so that activations are little: what is seen are weights, gradients, AdamW's state and what
 a save, an average and an evaluation add. `short` and `none` are saves that find memory for 1.5 and 0.5 states, `ranks` is rank 0
-of two, by hand with torch's DistributedDataParallel, `doctor` a run that is watched. Each row is a process of its own; Linux resets the peak between stretches
-(`/proc/self/clear_refs`).
+of two, by hand with torch's DistributedDataParallel, `doctor` a run that is watched. Each row is a process of its own; Linux
+resets the peak between stretches (`/proc/self/clear_refs`).
 """
 
 import argparse

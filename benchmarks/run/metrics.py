@@ -48,7 +48,7 @@ def by_hand(habit: str, names: list[str], folder: Path) -> Callable[[int], None]
         values.mean().backward()
         optimizer.step()
         if habit == HABITS[1]:
-            write(number, {name: number / 7 for name in names})
+            write(number, dict.fromkeys(names, number / 7))
             return
         seen = values.detach()
         for name in names:
@@ -79,7 +79,7 @@ def as_a_run(habit: str, names: list[str], folder: Path) -> Callable[[int], None
         next(steps)
         net.update(loss, batch)
         if habit == HABITS[1]:
-            run.log(**{name: number / 7 for name in names})
+            run.log(**dict.fromkeys(names, number / 7))
 
     return step
 

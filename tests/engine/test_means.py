@@ -3,7 +3,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -12,10 +12,12 @@ from truestep.core.errors import NonFiniteError
 from truestep.engine.clipping.base import total_gradient_norm
 from truestep.engine.means import (
     AT_ONCE,
+    MANY,
     MOST_NUMBERS,
     MOST_VALUES,
     metric_means_as_numbers,
     noted_metric_mean,
+    noted_metric_means,
     noted_metric_value,
 )
 from truestep.engine.result import NotedGradientNorm, read_gradient_norms
@@ -31,6 +33,60 @@ def test_each_mean_has_the_bits_that_it_has_alone(lengths, seed):
     many = [noted_metric_mean(each) for each in values]
     expected = [float(each.mean()) for each in values]
     assert expected == metric_means_as_numbers(many) == [float(noted_metric_value(each)) for each in many]
+
+
+KINDS = {
+    "of one length": lambda each: each,
+    "of another type": lambda each: each.double(),
+    "with a gradient": lambda each: each.requires_grad_() * 2,
+    "in a row of others": lambda each: each.repeat_interleave(2)[::2],
+}
+
+
+@settings(max_examples=30, deadline=None)
+@given(
+    length=st.sampled_from(LENGTHS),
+    kinds=st.lists(st.sampled_from(list(KINDS)), min_size=1, max_size=3 * MANY),
+    seed=st.integers(0, 99),
+)
+@example(length=32, kinds=["of one length"] * 3000, seed=0)
+@example(length=MOST_VALUES, kinds=["with a gradient"] * 2 * MANY, seed=0)
+def test_means_of_many_metrics_of_one_update_have_the_bits_that_each_has_alone(length, kinds, seed):
+    generator = torch.Generator().manual_seed(seed)
+    many = [KINDS[kind](100 * torch.randn(length, generator=generator)) for kind in kinds]
+    noted = noted_metric_means(many)
+    assert str([float(each.detach().mean()) for each in many]) == str(metric_means_as_numbers(noted))  # NaN, too
+    assert not any(isinstance(each, torch.Tensor) and each.requires_grad for each in noted)
+
+
+@pytest.mark.parametrize("count", [1, MANY - 1, MANY, 100])
+@pytest.mark.parametrize("weights", [None, "some"])
+@pytest.mark.parametrize("micro_batch", [None, 3])
+def test_metrics_keep_their_order_and_values_however_many_there_are(
+    make_learner, count, weights, micro_batch
+):
+    net = make_learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.0), micro_batch=micro_batch)
+    batch = torch.randn(8, 4)
+    named = [("vector", "scalar", "integers", "doubles")[number % 4] + str(number) for number in range(count)]
+
+    def value(name, row):
+        by = int(name.lstrip("abcdefghijklmnopqrstuvwxyz")) + 1
+        if name.startswith("scalar"):
+            return torch.tensor(float(by))
+        return {"v": row * by, "i": (row * by).round().long(), "d": row.double() * by}[name[0]]
+
+    def loss(rows):
+        metrics = {name: value(name, rows[:, 3]) for name in named}
+        return ts.weighted(net(rows[:, :3]).squeeze(1), rows[:, 0].abs() if weights else None, **metrics)
+
+    found = net.update(loss, batch).metrics
+    assert list(found) == named
+    shares = batch[:, 0].abs() if weights else torch.ones(8)
+    for name in named:
+        expected = (value(name, batch[:, 3]) * shares).sum() / shares.sum()
+        if name.startswith("scalar"):
+            expected = value(name, batch[:, 3])
+        torch.testing.assert_close(found[name].double(), expected.double(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_pass_is_too_short_to_be_divided_among_threads():

@@ -77,28 +77,32 @@ def weighted(
             "them if they are meant so: ts.weighted(values, weights.detach()). Weights that are learned belong to the values: "
             "ts.weighted(values * weights)."
         )
-    for name, metric in metrics.items():
-        _check_metric(name, metric, values)
+    if metrics:
+        _check_metrics(metrics, values.shape)
     return Weighted(values, weights, metrics, check_loss_outputs(outputs) if outputs else _NONE)
 
 
-def _check_metric(name: str, metric: Any, values: Tensor) -> None:
-    if not torch.compiler.is_compiling() and (option := _option_meant(name)):
-        raise LossError(
-            f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write {option}=; "
-            "a metric needs another name."
-        )
-    if name in RESERVED:
-        raise LossError(
-            f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
-        )
-    if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != values.shape):
-        shape = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
-        raise LossError(
-            f"The metric {name!r} must be a tensor of the losses' shape {tuple(values.shape)}, or a scalar tensor; "
-            f"got {shape}. It is averaged with the losses' weights, so each value needs its own: give the values of the examples "
-            "as they are, without .item()."
-        )
+def _check_metrics(metrics: Mapping[str, Any], shape: torch.Size) -> None:
+    if not torch.compiler.is_compiling():
+        for name in metrics:
+            if option := _option_meant(name):
+                raise LossError(
+                    f"ts.weighted has no option {name!r}, and would log it as a metric, without effect on the loss. Write "
+                    f"{option}=; a metric needs another name."
+                )
+    for name in RESERVED:
+        if name in metrics:
+            raise LossError(
+                f"The name {name!r} is taken: the run logs its own value by it. Call this metric something else."
+            )
+    for name, metric in metrics.items():
+        if not isinstance(metric, Tensor) or (metric.ndim and metric.shape != shape):
+            given = tuple(metric.shape) if isinstance(metric, Tensor) else type(metric).__name__
+            raise LossError(
+                f"The metric {name!r} must be a tensor of the losses' shape {tuple(shape)}, or a scalar tensor; got {given}. It is "
+                "averaged with the losses' weights, so each value needs its own: give the values of the examples as they are, "
+                "without .item()."
+            )
 
 
 @functools.cache

@@ -7,7 +7,7 @@ They have the bits that each has alone (tests/engine/test_means.py).
 """
 
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import chain
 from typing import Any
 
@@ -21,19 +21,42 @@ MOST_NUMBERS = 64
 """Of a vector that is noted as numbers, which costs less than a copy and needs no kernel to be looked at."""
 MOST_VALUES = 1 << 12
 """Of a vector that is copied; beside what gave a longer one, its mean costs nothing."""
+MANY = 8
+"""Vectors of one update from which on one pass over all of them costs less than a list, or a copy, of each."""
 AT_ONCE = 1 << 15
 """Values from which torch may divide a pass among threads, and with it each sum (its GRAIN_SIZE)."""
 
 
 def noted_metric_mean(values: Tensor) -> Noted:
     """Return what stands for the mean of values, without a gradient; nobody else can write to it."""
-    if values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous():
+    if _is_vector_at_hand(values):
         count = values.numel()  # `len` of a tensor is a function in Python
         if count <= MOST_NUMBERS:
             return values.tolist()
         if count <= MOST_VALUES:
             return values.detach().clone()
     return values.detach().mean()
+
+
+def noted_metric_means(many: Sequence[Tensor]) -> list[Noted]:
+    """Return what stands for the mean of each of these, as of one alone."""
+    count = many[0].numel()
+    alike = len(many) >= MANY and 0 < count <= MOST_VALUES
+    if not alike or not all(each.numel() == count and _is_vector_at_hand(each) for each in many):
+        return [noted_metric_mean(each) for each in many]
+    with torch.no_grad():
+        parts = [torch.stack(tuple(part)).mean(1).tolist() for part in _passes(many, count)]
+    return [[mean] for part in parts for mean in part]
+
+
+def _is_vector_at_hand(values: Tensor) -> bool:
+    return values.ndim == 1 and values.is_cpu and values.dtype is torch.float32 and values.is_contiguous()
+
+
+def _passes(rows: Sequence[Any], length: int) -> Iterator[Sequence[Any]]:
+    """Yield so many rows of this length at a time that no pass is divided among threads."""
+    size = max(1, AT_ONCE // length - 1) if length else len(rows)
+    return (rows[first : first + size] for first in range(0, len(rows), size))
 
 
 def noted_metric_value(one: Noted) -> Tensor:
@@ -55,8 +78,7 @@ def metric_means_as_numbers(many: Sequence[Noted]) -> list[float]:
         length = len(one) if isinstance(one, list) or one.ndim else 0
         places.setdefault((are_numbers, length), []).append(place)
     for (are_numbers, length), found in places.items():
-        size = max(1, AT_ONCE // length - 1) if length else len(found)
-        for some in (found[first : first + size] for first in range(0, len(found), size)):
+        for some in _passes(found, length):
             rows: list[Any] = [many[place] for place in some]
             together = _rows_of(rows) if are_numbers else torch.stack(rows)
             for place, number in zip(some, (together.mean(1) if length else together).tolist(), strict=True):

@@ -11,7 +11,13 @@ from torch import Tensor
 
 from truestep.core.errors import LossError
 from truestep.engine.losses import LossOutput, negative_loss_weights, nonzero_loss_weight
-from truestep.engine.means import Noted, metric_means_as_numbers, noted_metric_mean, noted_metric_value
+from truestep.engine.means import (
+    Noted,
+    metric_means_as_numbers,
+    noted_metric_mean,
+    noted_metric_means,
+    noted_metric_value,
+)
 from truestep.engine.outputs import BatchOutputs
 
 
@@ -141,7 +147,7 @@ class LossTotals:
                 "must give the same names each time."
             )
         if part.metrics or self._metrics:
-            self._metrics.append({name: _mean(metric, part) for name, metric in part.metrics.items()})
+            self._metrics.append(_means_of(part))
 
     def _add_outputs(self, part: LossOutput) -> None:
         if self._outputs is None:
@@ -261,9 +267,18 @@ class LossTotals:
 _NOTHING: dict[str, Tensor] = {}  # never changed
 
 
-def _mean(metric: Tensor, part: LossOutput) -> Noted:
-    if metric.ndim == 0:
-        return metric.detach().clone()  # it may be a buffer that the next forward writes to
-    if part.weights is None:
-        return noted_metric_mean(metric if metric.dtype is torch.float32 else metric.float())
-    return (metric.detach() * part.weights).sum() / nonzero_loss_weight(part.weights.sum())
+def _means_of(part: LossOutput) -> dict[str, Noted]:
+    """Return what stands for the mean of each metric."""
+    metrics, weights = part.metrics, part.weights
+    # a scalar may be a buffer that the next forward writes to
+    means: dict[str, Noted] = {
+        name: metric.detach().clone() for name, metric in metrics.items() if metric.ndim == 0
+    }
+    names = [name for name in metrics if name not in means] if means else [*metrics]
+    if weights is not None:
+        total = nonzero_loss_weight(weights.sum())
+        means |= {name: (metrics[name].detach() * weights).sum() / total for name in names}
+    elif names:
+        wide = [metrics[name].float() for name in names]
+        means |= zip(names, noted_metric_means(wide), strict=True)
+    return {name: means[name] for name in metrics} if len(names) < len(metrics) else means

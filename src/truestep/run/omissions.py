@@ -96,7 +96,7 @@ class RunOmissions:
     def _look_for_own_names(self, names: Iterable[str]) -> None:
         learners = self._learners
         own = ("loss", "gradient_norm", "learning_rate") if len(learners) == 1 and self.trains else ()
-        for name in (each for each in names if each in own):
+        for name in (each for each in own if each in names):
             self._once(
                 f"run.log({name}=...) has the name under which the run writes that of its updates by itself, every few steps: both "
                 f"make one curve. Leave it out, or give another value another name: run.log(val_{name}=...)",

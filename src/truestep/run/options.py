@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice, check_flag, check_number
-from truestep.core.guidance import guidance
+from truestep.core.guidance import guidance, guidance_in
 from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
 from truestep.core.wording import a_type
@@ -180,9 +180,16 @@ def _plain(value: Any) -> Any:
     return text
 
 
-def logged_number(name: str, value: Any) -> float:
-    """Return what was logged as a number, or say what can be logged."""
-    check_run_name(name, by="run.log was given")
+def logged_numbers(values: Mapping[str, Any]) -> dict[str, float]:
+    """Return what was logged as numbers, or say what can be logged."""
+    for name in () if is_metric_name("".join(values)) and "" not in values else values:
+        check_run_name(name, by="run.log was given")
+    if {*map(type, values.values())} == {float}:
+        return dict(values)
+    return {name: _logged_number(name, value) for name, value in values.items()}
+
+
+def _logged_number(name: str, value: Any) -> float:
     try:
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
@@ -213,11 +220,11 @@ def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str], context:
         raise OptionError(_logged_within(names, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
-    for name in names:
-        if instead := guidance("run.log(NAME=...)", name):
-            raise OptionError(
-                f"run.log has no option {name!r}, and would log it as a value: leave it out, {instead}."
-            )
+    place = "run.log(NAME=...)"
+    for name in guidance_in(place).keys() & names:
+        raise OptionError(
+            f"run.log has no option {name!r}, and would log it as a value: leave it out, {guidance(place, name)}."
+        )
 
 
 def _logged_within(names: Iterable[str], *, measuring: bool) -> str:

@@ -38,7 +38,9 @@ class ProgressReadback:
             if copy is not None and not wait and not copy.has_arrived():
                 return
             self._waiting.popleft()
-            yield where, {name: float(value) for name, value in values().items()}
+            found: dict[str, Any] = values()
+            are_numbers = {*map(type, found.values())} == {float}
+            yield where, found if are_numbers else {name: float(value) for name, value in found.items()}
 
 
 def _sent(values: Values) -> tuple[Callable[[], Values], ArrivingCopy | None]:

@@ -48,7 +48,7 @@ from truestep.run.options import (
     check_run_name,
     check_run_numbers,
     check_run_options,
-    logged_number,
+    logged_numbers,
 )
 from truestep.run.pass_batches import Batches, LoopNumbers
 from truestep.run.screen import RunScreen
@@ -323,10 +323,14 @@ class Run(SealedAttributes, Shown):
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
         check_logged_values(unnamed, values, self.context)
-        media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
+        media: dict[str, LoggedMedia] = {}
+        if {*map(type, values.values())} != {float}:
+            media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
         for name in media:
             check_run_name(name, by="run.log was given")
-        numbers = {name: logged_number(name, value) for name, value in values.items() if name not in media}
+        numbers = logged_numbers(
+            {name: value for name, value in values.items() if name not in media} if media else values
+        )
         self._shared.agreement.refuse_differences(
             f"run.log({', '.join(values)})",
             lambda: {name: repr(value) for name, value in numbers.items()},
