@@ -55,7 +55,9 @@ def test_means_of_many_metrics_of_one_update_have_the_bits_that_each_has_alone(l
     generator = torch.Generator().manual_seed(seed)
     many = [KINDS[kind](100 * torch.randn(length, generator=generator)) for kind in kinds]
     noted = noted_metric_means(many)
-    assert str([float(each.detach().mean()) for each in many]) == str(metric_means_as_numbers(noted))  # NaN, too
+    assert str([float(each.detach().mean()) for each in many]) == str(
+        metric_means_as_numbers(noted)
+    )  # NaN, too
     assert not any(isinstance(each, torch.Tensor) and each.requires_grad for each in noted)
 
 

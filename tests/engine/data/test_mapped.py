@@ -2,10 +2,13 @@
 """Map-style data: the same batches by any number of workers, and errors that name the sample."""
 
 import dataclasses
+import multiprocessing
 import os
 import signal
 import time
+from contextlib import suppress
 
+import psutil
 import pytest
 import torch
 from torch.utils.data import Dataset, StackDataset, Subset
@@ -126,6 +129,48 @@ def test_a_killed_worker_is_explained_with_its_sample(opened, tmp_path):
         list(source.batches(0))
     assert "out of memory" in str(caught.value)
     assert next(source.batches(0)).tolist() == [0, 1, 2, 3, 4, 5], "the source can be used again"
+
+
+class UntilOrphaned:
+    """Starts a worker: it tells its number, and goes on once the training process is no more."""
+
+    def __init__(self, flag):
+        self.flag = flag
+
+    def __call__(self, worker):
+        training = multiprocessing.parent_process().pid
+        self.flag.with_suffix(".new").write_text(str(os.getpid()))
+        self.flag.with_suffix(".new").rename(self.flag)
+        while psutil.pid_exists(training):
+            time.sleep(0.01)
+
+
+@pytest.mark.parametrize("start_method", ["fork", "forkserver"])
+def test_a_worker_ends_whose_training_process_was_killed_before_its_loop_began(tmp_path, start_method):
+    flag = tmp_path / "started"
+    options = {"num_workers": 1, "worker_init": UntilOrphaned(flag), "start_method": start_method}
+    training = os.fork()
+    if training == 0:
+        try:
+            list(open_source(Squares(), DataOptions(batch_size=6, **options), seed=0).batches(0))
+        finally:
+            os._exit(1)
+    deadline = time.monotonic() + 60
+    while not flag.exists():
+        assert time.monotonic() < deadline, "no worker came"
+        time.sleep(0.01)
+    os.kill(training, signal.SIGKILL)
+    os.waitpid(training, 0)
+    worker = int(flag.read_text())
+    try:
+        while psutil.pid_exists(worker) and psutil.Process(worker).status() != psutil.STATUS_ZOMBIE:
+            assert time.monotonic() < deadline, "the worker stays"
+            time.sleep(0.05)
+    except psutil.NoSuchProcess:
+        return
+    finally:
+        with suppress(ProcessLookupError):
+            os.kill(worker, signal.SIGKILL)
 
 
 def test_workers_leave_signals_to_the_training_process(opened):

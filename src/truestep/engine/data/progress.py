@@ -6,7 +6,10 @@ import os
 import re
 import signal
 from collections.abc import Callable
+from functools import partial
 from typing import Any
+
+from torch.utils.data._utils import worker as worker_loop
 
 from truestep.core.system import read_files_alone
 from truestep.engine.data.unsent import send_why_in_place_of_batches
@@ -19,6 +22,10 @@ class WorkerProgress:
 
     def __init__(self, num_workers: int, start_method: str | None) -> None:
         self._num_workers = num_workers
+        self.are_forked_by_other = (
+            multiprocessing.get_context(start_method).get_start_method() == "forkserver"
+        )
+        """Whether the training process is not the parent of its workers."""
         # "Raw", without a lock: each worker writes to its own row, and one that is killed would never unlock it.
         self._table: Any = multiprocessing.get_context(start_method).RawArray("q", num_workers * _FIELDS)
 
@@ -54,12 +61,36 @@ def note_sample(position: int, index: int) -> None:
         _mine.table[_mine.row + 2] = index
 
 
+class _Watchdog:
+    """What torch's loop of a worker asks whether anybody waits for its batches.
+
+    torch's own takes the parent that a worker has when its loop begins for the training process (`ManagerWatchdog.__init__`). Where
+    that was killed before, it is the system's first process, which never ends: such a worker would stay for ever.
+    """
+
+    def __init__(self, parent: Any, *, is_parent: bool) -> None:
+        self._parent, self._is_parent = parent, is_parent
+
+    def is_alive(self) -> bool:
+        """Whether the training process is alive."""
+        # of a forked worker the pipe alone would not do: workers that were forked later hold it open, too
+        return bool(os.getppid() == self._parent.pid if self._is_parent else self._parent.is_alive())
+
+
+def _watch_training_process(progress: WorkerProgress) -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        made = partial(_Watchdog, parent, is_parent=not progress.are_forked_by_other)
+        worker_loop.ManagerWatchdog = made  # type: ignore[misc,assignment] # in this process, which is a worker alone
+
+
 def prepare_worker(progress: WorkerProgress, user: Callable[[int], None] | None, worker: int) -> None:
     """Prepare this process, which is worker number `worker`; `user` prepares it too."""
     # Ctrl+C and a scheduler's warning are meant for the training process, which finishes the batch
     # in hand: its workers leave its process group, and do not mind when they are told one by one
     if hasattr(os, "setpgrp"):
         os.setpgrp()
+        _watch_training_process(progress)
     for name in ("SIGINT", "SIGUSR1"):
         if hasattr(signal, name):
             signal.signal(getattr(signal, name), signal.SIG_IGN)
