@@ -9,9 +9,10 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.experiments.loads import fetched
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples
@@ -53,15 +54,13 @@ class EpochChild:
         return self._plan.examples.twice() if self._doubled else self._plan.examples.batch
 
     def _fetched(self) -> Iterator[Any]:
-        """Load the batches in this process, whatever workers there are."""
-        loads, create = self._plan.iterator, _DatasetKind.create_fetcher
-        fetcher: Any = create(loads._dataset_kind, loads._dataset, True, loads._collate_fn, False)  # type: ignore[no-untyped-call]
         # asked for here alone: a sampler draws, and the script's own must not
-        cuts = [list(each) for each in islice(iter(loads._index_sampler), len(self._plan.sizes))]
+        cuts = [
+            list(each) for each in islice(iter(self._plan.iterator._index_sampler), len(self._plan.sizes))
+        ]
         if [*map(len, cuts)] != [*self._plan.sizes]:
             self._life.end(failure="the loader cuts batches of other sizes than it says")
-        for rows in cuts[1:]:
-            yield fetcher.fetch(rows)
+        yield from fetched(self._plan.iterator, cuts[1:])
 
     def _handing_over(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807

@@ -3,7 +3,7 @@
 
 import random
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -11,10 +11,11 @@ import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _DatasetKind
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.doctor.experiments.draws_seen import DrawsSeen
 from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.experiments.loads import fetched
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -48,7 +49,7 @@ class EvaluationChild:
         self._change = change
         self._life = ChildLife(going_on)
         self._cut = self._changed_cut()
-        self._batches = self._fetched()
+        self._batches = fetched(plan.iterator, self._cut)
         self._num_left = len(self._cut)
         self._draws = DrawsSeen()
 
@@ -76,13 +77,6 @@ class EvaluationChild:
             rows, size = [row for each in cut for row in each], self._plan.other_size
             return [rows[first : first + size] for first in range(0, len(rows), size)]
         return cut
-
-    def _fetched(self) -> Iterator[Any]:
-        """Load the batches in this process, whatever workers there are."""
-        loads, create = self._plan.iterator, _DatasetKind.create_fetcher
-        fetcher: Any = create(loads._dataset_kind, loads._dataset, True, loads._collate_fn, False)  # type: ignore[no-untyped-call]
-        for rows in self._cut:
-            yield fetcher.fetch(rows)
 
     def _wrap(self) -> None:
         wrappers = WatchWrappers()

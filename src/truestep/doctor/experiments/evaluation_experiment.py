@@ -9,7 +9,7 @@ from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.evaluation_child import EvaluationChange, EvaluationChild, EvaluationPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
-from truestep.doctor.experiments.loads import loads_by_number
+from truestep.doctor.experiments.loads import cuts_one_size
 from truestep.doctor.experiments.not_tried import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
@@ -107,17 +107,17 @@ def evaluation_plan(iterator: Any) -> EvaluationPlan:
     Raises:
         ExperimentNotTriedError: its examples can't be loaded once more.
     """
-    sampler, size = iterator._index_sampler, getattr(iterator._index_sampler, "batch_size", None)
-    if not loads_by_number(iterator) or not size or not hasattr(sampler, "sampler"):
+    if not cuts_one_size(iterator):
         raise ExperimentNotTriedError(
             "the evaluation's loader does not cut batches of one size out of a data set"
         )
     if len(iterator._dataset) > MOST_EXAMPLES:
         raise ExperimentNotTriedError(f"the evaluation has more than {MOST_EXAMPLES:,} examples")
+    sampler = iterator._index_sampler
     if type(sampler.sampler).__name__ != "SequentialSampler":
         raise ExperimentNotTriedError("the evaluation's examples come in a random order, or are chosen")
     cut = [list(each) for each in sampler]
-    return EvaluationPlan(iterator, cut, _other_size(len(iterator._dataset), size))
+    return EvaluationPlan(iterator, cut, _other_size(len(iterator._dataset), sampler.batch_size))
 
 
 def _other_size(num_examples: int, size: int) -> int:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a loader's iterator can be asked for again."""
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch.utils.data.dataloader import _DatasetKind
@@ -14,3 +15,21 @@ def loads_by_number(iterator: Any) -> bool:
         return len(iterator._dataset) >= 0
     except (TypeError, NotImplementedError):
         return False
+
+
+def cuts_one_size(iterator: Any) -> bool:
+    """Whether a loader cuts batches of one size out of such a data set, in an order that can be asked for again."""
+    sampler = iterator._index_sampler
+    return (
+        loads_by_number(iterator)
+        and bool(getattr(sampler, "batch_size", None))
+        and hasattr(sampler, "sampler")
+    )
+
+
+def fetched(iterator: Any, cuts: Iterable[list[int]]) -> Iterator[Any]:
+    """Load batches of these examples in this process, whatever workers there are."""
+    create: Any = _DatasetKind.create_fetcher
+    fetcher = create(iterator._dataset_kind, iterator._dataset, True, iterator._collate_fn, False)
+    for rows in cuts:
+        yield fetcher.fetch(rows)

@@ -2,7 +2,7 @@
 """Check REL006."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import ADVICE, RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
@@ -43,6 +43,7 @@ class BatchOfOneFails(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Go on with the first example alone."""
         from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.loads import cuts_one_size
         from truestep.doctor.experiments.not_tried import RelationNotApplicableError
 
         assert experiment.base.steps
@@ -51,19 +52,9 @@ class BatchOfOneFails(StepRelation):
         error = experiment.child(Change("one")).error
         if error is None or _NORMALISED in error:
             return
-        if _can_collate(experiment.plan.iterator) and experiment.child(Change("one collated")).error is None:
+        if cuts_one_size(experiment.plan.iterator) and experiment.child(Change("one collated")).error is None:
             return  # it was padded for others of the batch
         comes = experiment.a_batch_of_one_comes()
         when = "the last batch of an epoch holds one" if comes else "none comes in this training"
         message = f"a batch of one example raises {error.splitlines()[0][:200]}; {when}"
         yield BrokenRelation(message, RISK if comes else ADVICE, evidence={"error": error[:500]})
-
-
-def _can_collate(loads: Any) -> bool:
-    """Whether a loader's examples can be loaded by number, and put together as it does it."""
-    return (
-        hasattr(loads._dataset, "__getitem__")
-        and getattr(loads._index_sampler, "batch_size", None) is not None
-        and hasattr(loads._index_sampler, "sampler")
-        and loads._collate_fn is not None
-    )
