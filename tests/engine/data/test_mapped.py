@@ -11,6 +11,7 @@ from contextlib import suppress
 import psutil
 import pytest
 import torch
+from torch.multiprocessing.reductions import shared_cache
 from torch.utils.data import Dataset, StackDataset, Subset
 
 from truestep.core.errors import DataError
@@ -300,6 +301,12 @@ def test_spawned_workers_load_the_same(opened):
     source = opened(list(range(20)), num_workers=1, start_method="spawn", shuffle=True)
     expected = [batch.tolist() for batch in opened(list(range(20)), shuffle=True).batches(0)]
     assert expected == [batch.tolist() for batch in source.batches(0)]
+
+
+def test_what_torch_remembers_of_a_batch_of_workers_goes_with_it(opened):
+    source = opened(Squares(100), batch_size=2, num_workers=2, prefetch=2)
+    remembered = [len(shared_cache) for _ in source.batches(0)]
+    assert max(remembered[10:]) <= remembered[0] + 2 * 3  # two tensors a batch: this one, the last, the next
 
 
 def test_workers_that_can_not_be_started_are_told_in_plain_words(opened, monkeypatch):
