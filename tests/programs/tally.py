@@ -95,8 +95,9 @@ def shares(total: Counter) -> str:
     rarest = min(held, key=held.__getitem__)
     refused = max(held, key=share.__getitem__)
     return (
-        f"{whole} laws held over programs, {ended['all', 'failed']} broken, {100 * share['all']:.1f} in 100 refused; the habit most "
-        f"refused: {refused} ({100 * share[refused]:.0f} in 100 of {held[refused]}); the rarest: {rarest} ({100 * held[rarest] / whole:.1f} in 100)"
+        f"{whole} laws held over programs, {ended['all', 'failed']} broken, {100 * share['all']:.1f} in 100 refused; "
+        f"the habit most refused: {refused} ({100 * share[refused]:.0f} in 100 of {held[refused]}); "
+        f"the rarest: {rarest} ({100 * held[rarest] / whole:.1f} in 100)"
     )
 
 

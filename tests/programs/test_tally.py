@@ -41,7 +41,11 @@ def test_the_kept_table_is_one_that_can_be_added_to():
 
 def test_the_shares_name_the_rarest_habit_and_the_one_most_refused():
     total = Counter(
-        {f"plain {name} {end}": count for name, *counts in ROWS for end, count in zip(ENDS, counts, strict=True)}
+        {
+            f"plain {name} {end}": count
+            for name, *counts in ROWS
+            for end, count in zip(ENDS, counts, strict=True)
+        }
     )
     assert shares(total) == (
         "100 laws held over programs, 2 broken, 3.0 in 100 refused; the habit most refused: b (20 in 100 of 10); "

@@ -174,7 +174,7 @@ def main():
     for name in sys.modules["truestep"].__all__:
         getattr(sys.modules["truestep"], name)
     for finalizer, told in weakref.finalize._registry.items():
-        finalizer.atexit = told.func.__name__ != "_del_library"  # torch takes its operators off one by one: 40 ms
+        finalizer.atexit = told.func.__name__ != "_del_library"  # of torch's operators: 40 ms of each child
     gc.collect()
     gc.freeze()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))

@@ -24,7 +24,7 @@ NOTED = {
 
 LIKE = {"fsdp": "ranks"}  # what one refuses, or can't have, the other can't have either
 
-# A run's own watch takes 4 tenths of a short run: of two that must end alike, one has it; where a law looks at something else, none.
+# A run's own watch takes 4 tenths of a short run. Of two that must end alike one has it; where a law looks at something else, none.
 UNWATCHED = {"own watch": ", doctor=False"}
 
 
