@@ -2,8 +2,9 @@
 """What stands inside of a program that a law looks into: it notes batches, losses and ends, and kills itself at a moment.
 
 `python -c "from programs import inside; inside.start()"` runs the program of its folder. The environment says the rest: how
-many WORKERS load, the micro-batch (PARTS), `DISTURBED="1000 15"` for signal 15 at call 1000 of a Python function, `"20 raises"`
-or `"20 leaves"` for call 20 of a function of the program's own, and the step to be killed at (STOP).
+many WORKERS load, the micro-batch (PARTS), whether the run watches itself (WATCHED), `DISTURBED="1000 15"` for signal 15 at call
+1000 of a Python function, `"20 raises"` or `"20 leaves"` for call 20 of a function of the program's own, `""` to count the calls
+alone, and the step to be killed at (STOP).
 """
 
 import atexit
@@ -14,6 +15,8 @@ import json
 import os
 import signal
 import sys
+from collections import Counter
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -144,35 +147,60 @@ def stop_at(run) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-class Disturbance:
-    """Counts the calls of Python functions in the main thread; at one of them this process gets a signal.
+def is_own(file: str) -> bool:
+    """Return whether a file is the program's own."""
+    return file == "main.py" or file.startswith(str(Path.cwd()))
 
-    Of the program's own functions it counts the calls apart: at one of them the program raises, or leaves.
-    """
 
-    def __init__(self, said: str) -> None:
-        self.calls, self.own, self.pid = 0, 0, os.getpid()
-        moment, self.way = said.split() if said else ("0", "")
-        self.moment, self.folder = int(moment), str(Path.cwd())
+def disturbance(said: str):
+    """Return what is told of each call of a Python function in the main thread, and ends this process at one of them."""
+    if not said:
+        return counting()
+    moment, way = said.split()
+    return killing(int(moment), int(way)) if way.isdigit() else failing(int(moment), way)
 
-    def __call__(self, frame, event, argument) -> None:
-        """Count a call; workers, which are forked, count for nothing."""
-        self.calls += 1
-        file = frame.f_code.co_filename
-        is_own = file == "main.py" or file.startswith(self.folder)
-        self.own += is_own
-        if os.getpid() != self.pid:
-            return
-        if self.way.isdigit():
-            if self.calls == self.moment:
-                os.kill(self.pid, int(self.way))
-        elif self.way and is_own and self.own == self.moment:
-            raise RuntimeError("the program fails") if self.way == "raises" else SystemExit(3)
 
-    def tell(self) -> None:
-        """Write down how many calls there were, and how many of them were the program's own."""
-        if os.getpid() == self.pid:
-            Path("calls.txt").write_text(f"{self.calls} {self.own}", "utf-8")
+def counting():
+    """Return what counts the calls; at the end it writes down how many there were, and how many of the program's own functions."""
+    calls, pid = Counter(), os.getpid()
+
+    def count(frame, event, argument) -> None:
+        calls[frame.f_code.co_filename] += 1
+
+    def tell() -> None:
+        if os.getpid() == pid:  # workers, which are forked, count for nothing
+            sys.settrace(None)
+            own = sum(times for file, times in calls.items() if is_own(file))
+            Path("calls.txt").write_text(f"{calls.total()} {own}", "utf-8")
+
+    atexit.register(tell)
+    return count
+
+
+def killing(moment: int, number: int):
+    """Return what sends this process a signal at a call."""
+    calls, pid = 0, os.getpid()
+
+    def count(frame, event, argument) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == moment and os.getpid() == pid:
+            os.kill(pid, number)
+
+    return count
+
+
+def failing(moment: int, way: str):
+    """Return what raises, or leaves, at a call of a function of the program's own."""
+    calls, pid, own = 0, os.getpid(), cache(is_own)
+
+    def count(frame, event, argument) -> None:
+        nonlocal calls
+        calls += own(frame.f_code.co_filename)
+        if calls == moment and os.getpid() == pid and own(frame.f_code.co_filename):
+            raise RuntimeError("the program fails") if way == "raises" else SystemExit(3)
+
+    return count
 
 
 def start() -> None:
@@ -183,7 +211,7 @@ def start() -> None:
     known = (note_batch, note_loss, note_end, note_figure, note_gradients)
     for function in (*known, before_another, behind_another, watch_parts, stop_at):
         setattr(builtins, function.__name__, function)
-    disturbance = Disturbance(os.environ.get("DISTURBED", ""))
-    atexit.register(disturbance.tell)
-    sys.settrace(disturbance)
+    builtins.WATCHED = os.environ.get("WATCHED", "True") == "True"
+    if "DISTURBED" in os.environ:
+        sys.settrace(disturbance(os.environ["DISTURBED"]))
     run_program()

@@ -83,6 +83,24 @@ def table(total: Counter) -> str:
     return "\n".join(lines)
 
 
+def shares(total: Counter) -> str:
+    """Return how many laws were held, and which habits are the rarest, and the most often refused, as shares of 100."""
+    held, ended = Counter(), Counter()
+    for key, count in total.items():
+        _, name, end = key.split()
+        held[name] += count
+        ended[name, end] += count
+    whole = held["all"]
+    share = {name: ended[name, "refused"] / held[name] for name in held}
+    rarest = min(held, key=held.__getitem__)
+    refused = max(held, key=share.__getitem__)
+    return (
+        f"{whole} laws held over programs, {ended['all', 'failed']} broken, {100 * share['all']:.1f} in 100 refused; "
+        f"the habit most refused: {refused} ({100 * share[refused]:.0f} in 100 of {held[refused]}); "
+        f"the rarest: {rarest} ({100 * held[rarest] / whole:.1f} in 100)"
+    )
+
+
 def read_table(text: str) -> Counter:
     """Return the counts that a table shows."""
     first, *lines = text.splitlines()
@@ -113,7 +131,8 @@ def main() -> None:
     """Keep the slices."""
     kept = KEPT.read_text("utf-8") if KEPT.exists() else ""
     KEPT.write_text(with_slices(kept, json.loads(TALLY.read_text("utf-8"))), "utf-8")
-    print(KEPT.read_text("utf-8"))
+    text = KEPT.read_text("utf-8")
+    print(text, shares(read_table(text.partition("\n")[2])), sep="\n")
 
 
 if __name__ == "__main__":

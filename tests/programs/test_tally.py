@@ -8,10 +8,11 @@ from hypothesis import strategies as st
 from programs.draws import drawn_program
 from programs.habits import all_habits
 from programs.laws import LAWS
-from programs.tally import ENDS, KEPT, SliceTally, read_table, table, tallied, total_of, with_slices
+from programs.tally import ENDS, KEPT, SliceTally, read_table, shares, table, tallied, total_of, with_slices
 
 NAMES = ["all", *(habit.name for habit in all_habits()[:20])]
 KEYS = st.tuples(st.sampled_from([*LAWS]), st.sampled_from(NAMES), st.sampled_from(ENDS))
+ROWS = (("all", 95, 3, 2), ("a", 95, 1, 2), ("b", 8, 2, 0), ("c", 1, 0, 0))
 COUNTS = st.dictionaries(KEYS, st.integers(1, 3000), min_size=1).map(Counter)
 
 
@@ -36,6 +37,20 @@ def test_the_kept_table_is_one_that_can_be_added_to():
     assert with_slices(text, {}) == text
     total = read_table(text.partition("\n")[2])
     assert {law for law, name, _ in map(str.split, total) if name == "all"} == {*LAWS}
+
+
+def test_the_shares_name_the_rarest_habit_and_the_one_most_refused():
+    total = Counter(
+        {
+            f"plain {name} {end}": count
+            for name, *counts in ROWS
+            for end, count in zip(ENDS, counts, strict=True)
+        }
+    )
+    assert shares(total) == (
+        "100 laws held over programs, 2 broken, 3.0 in 100 refused; the habit most refused: b (20 in 100 of 10); "
+        "the rarest: c (1.0 in 100)"
+    )
 
 
 def test_a_slice_is_written_and_read_again(tmp_path):

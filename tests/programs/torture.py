@@ -8,6 +8,7 @@ slices to those that are kept in tally.txt.
 """
 
 import argparse
+import os
 import subprocess
 import tempfile
 import time
@@ -19,6 +20,7 @@ from programs.laws import ViolationError, hold
 from programs.tally import TALLY, SliceTally, table, tallied, total_of
 
 SLICE = 200
+LOADED = "datasets lightning transformers.trainer accelerate ignite.engine"  # once, not in each process (in `make test` they are)
 
 
 def outcome(law: str, program: Program) -> tuple[str, str]:
@@ -81,6 +83,7 @@ def main() -> int:
     parser.add_argument("slice", type=int, help="which one: any number")
     parser.add_argument("--minutes", type=float, default=60.0)
     asked = parser.parse_args()
+    os.environ.setdefault("WARM_ALSO", LOADED)
     print(f"slice {asked.slice}, {SLICE} programs", flush=True)
     held = run_slice(asked.slice, asked.minutes)
     print(table(total_of(tallied(TALLY, held))))

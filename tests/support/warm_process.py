@@ -21,6 +21,7 @@ import socket
 import sys
 import threading
 import types
+import weakref
 from pathlib import Path
 
 
@@ -172,6 +173,8 @@ def main():
             importlib.import_module(name)
     for name in sys.modules["truestep"].__all__:
         getattr(sys.modules["truestep"], name)
+    for finalizer, told in weakref.finalize._registry.items():
+        finalizer.atexit = told.func.__name__ != "_del_library"  # of torch's operators: 40 ms of each child
     gc.collect()
     gc.freeze()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))

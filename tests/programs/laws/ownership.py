@@ -16,7 +16,7 @@ def learners_are_apart(program: Program, folder: Path) -> str:
     }
     both = Trial(program, folder / "both", "ownership", given)
     alone = Trial(program.with_habit("one_learner"), folder / "alone", "ownership")
-    folders = [trial.end("run in") for trial in (both, alone)]
+    folders = [both.end("run in"), alone.end("run in", WATCHED=False)]
     seen = [
         f"{note['value']}, at step {note['step']}" for note in notes(folders[0]) if note["what"] == "moved"
     ]

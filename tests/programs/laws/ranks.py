@@ -34,10 +34,10 @@ def agreed(
     given = {
         "law saves": ", saving=ts.Saving(every_steps=1, background=False)",
         "law saves too": "every_steps=1, ",
-        "law options": options,
+        "law stops": "stop_at(run)",
     }
-    trial = Trial(program, folder, law, given | {"law stops": "stop_at(run)"})
-    alone = trial.end("alone")
+    trial = Trial(program, folder, law, {"law options": options} | (given if sizes[1:] else {}))
+    alone = trial.end("alone", WATCHED=False)
     for size in sizes[:-1]:
         stop = drawn.choice((1, 2, 3, 5))
         trial.end("together", size, STOP=stop)

@@ -29,7 +29,8 @@ def resume_is_exact(program: Program, folder: Path) -> str:
         "resume",
         {"law saves": f", saving=ts.Saving({options})", "law saves too": f"{options}, "},
     )
-    whole = trial.end("whole", WORKERS=drawn.choice((0, 0, 2)))
+    watched = {"WATCHED": chance(program, "resume watched").choice((True, False))}
+    whole = trial.end("whole", WORKERS=drawn.choice((0, 0, 2)), DISTURBED="", **watched)
     calls, own = map(int, (whole / "calls.txt").read_text("utf-8").split())
     ways = [drawn.choice(WAYS) for _ in range(drawn.choice((1, 1, 2)))]
     left_to_do = [(drawn.randrange(1, calls if way in SIGNALS else own), way) for way in ways]
@@ -38,7 +39,8 @@ def resume_is_exact(program: Program, folder: Path) -> str:
     for _ in range(MOST_STARTS):
         moment, way = left_to_do.pop(0) if left_to_do else (0, "")
         workers = drawn.choice((0, 0, 2))
-        ended = ran(killed, *START, WORKERS=workers, DISTURBED=f"{moment} {way}" if moment else "")
+        disturbed = {"DISTURBED": f"{moment} {way}"} if moment else {}
+        ended = ran(killed, *START, WORKERS=workers, **watched, **disturbed)
         said.append(f"--- start that ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
         if ended.returncode == 0 and not left_to_do:
             break

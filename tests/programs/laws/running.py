@@ -19,11 +19,12 @@ NOTED = {
     "loss noted": "note_loss(run, loss)",
     "end noted": "note_end([{{learners}}])",
     "workers": ", num_workers=WORKERS",
+    "own watch": ", doctor=WATCHED",
 }
 
 LIKE = {"fsdp": "ranks"}  # what one refuses, or can't have, the other can't have either
 
-# A run's own watch takes a third of a short run; where a law looks at something else, other laws have it on.
+# A run's own watch takes 4 tenths of a short run. Of two that must end alike one has it; where a law looks at something else, none.
 UNWATCHED = {"own watch": ", doctor=False"}
 
 
