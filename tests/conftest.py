@@ -107,10 +107,25 @@ def pytest_collection_modifyitems(config):
             item.add_marker("slow")
 
 
-def pytest_collection_finish():
-    """Set aside what was imported: it lives to the end, and looking through it is half a second of each collection."""
+def _set_aside_what_lives_on() -> None:
+    """Leave what was imported and kept out of later collections, which take half a second where they look through all of it."""
     gc.collect()
     gc.freeze()
+
+
+def pytest_collection_finish():
+    _set_aside_what_lives_on()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item, nextitem):
+    """After a file, and after a test that imported much, nothing of a test lives: what does was imported, or is kept for good."""
+    modules = len(sys.modules)
+    try:
+        return (yield)
+    finally:
+        if nextitem is None or nextitem.path != item.path or len(sys.modules) > modules + 20:
+            _set_aside_what_lives_on()
 
 
 def _collect_if_few_files_are_left() -> None:

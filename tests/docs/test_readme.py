@@ -14,10 +14,14 @@ from typer.testing import CliRunner
 
 from truestep.cli.read import app as read
 
-pytest.importorskip("sklearn.datasets")  # imported here, as it sets environment variables
-
 REPOSITORY = Path(__file__).parents[2]
 README = (REPOSITORY / "README.md").read_text("utf-8")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def datasets():
+    """Import them once, as they set environment variables."""
+    pytest.importorskip("sklearn.datasets")
 
 
 def blocks(text: str, language: str) -> list[str]:

@@ -4,6 +4,7 @@
 import os
 import sys
 import warnings
+from importlib import import_module
 from pathlib import Path
 from unittest import mock
 
@@ -15,12 +16,15 @@ from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
 
-with warnings.catch_warnings():  # imported here, as they set environment variables
-    warnings.simplefilter("ignore")
-    import accelerate  # noqa: F401
-    import ignite.engine  # noqa: F401
-    import lightning  # noqa: F401
-    import transformers  # noqa: F401
+
+@pytest.fixture(scope="module", autouse=True)
+def libraries():
+    """Import them once, as they set environment variables; not while tests are collected, for the forks of others copy them."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for name in ("accelerate", "ignite.engine", "lightning", "transformers"):
+            import_module(name)
+
 
 DATA = """
 data = TensorDataset(torch.randn(96, 4), torch.arange(96) % 3)
