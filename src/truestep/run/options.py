@@ -184,6 +184,10 @@ def logged_number(name: str, value: Any) -> float:
     """Return what was logged as a number, or say what can be logged."""
     check_run_name(name, by="run.log was given")
     try:
+        if isinstance(
+            value, str | bytes
+        ):  # float reads "0.5", and the text of a table logged by mistake as well
+            raise TypeError
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
