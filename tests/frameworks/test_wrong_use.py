@@ -53,8 +53,10 @@ def launched():
         del os.environ["WORLD_SIZE"]
         assert not os.path.exists("launched")
 
+torch.manual_seed(3)
 exact = ExactResume("exact", every_n_batches=3)
 fit([exact], exact.checkpoint)
+fit([ExactResume("long", every_n_batches=3)], epochs=4)
 fit([ExactResume("rarely", every_n_batches=1000)])
 said = {}
 cases = {
@@ -65,6 +67,7 @@ cases = {
     "accumulation": lambda: goes_on(accumulation=2),
     "model": lambda: goes_on(width=2),
     "optimizer": lambda: goes_on(kind=torch.optim.Adam),
+    "fewer epochs": lambda: fit([exact := ExactResume("long", every_n_batches=3)], exact.checkpoint, epochs=1),
     "callback as path": lambda: fit([exact := ExactResume("exact")], exact),
     "directory as path": lambda: fit([ExactResume("exact")], "exact"),
     "name": lambda: __import__("truestep.lightning", fromlist=["Exact"]).ExactResumeCallback,
@@ -82,6 +85,7 @@ for name, case in cases.items():
         said[name] = "nothing"
     except Exception as error:
         said[name] = " ".join([str(error), *getattr(error, "__notes__", [])])
+torch.manual_seed(4)
 goes_on(workers=1, rate=5.0)
 forgotten = ExactResume("forgotten")
 fit([], forgotten.checkpoint)
@@ -98,8 +102,8 @@ from truestep.accelerate import ExactResume
 accelerator = Accelerator(cpu=True)
 raw = torch.nn.Linear(4, 1)
 
-def train(name, take="exact", save="body", start="exact.epoch", epochs=1, batch_size=4, order=lambda *given: given):
-    torch.manual_seed(0)
+def train(name, take="exact", save="body", start="exact.epoch", epochs=1, batch_size=4, order=lambda *given: given, seed=0):
+    torch.manual_seed(seed)
     loader = accelerator.prepare(DataLoader(torch.randn(16, 4), batch_size, shuffle=True))
     exact = ExactResume(*order(accelerator, loader), name, every_n_batches=2)
     try:
@@ -138,6 +142,15 @@ say("right", lambda: train("right", epochs=2))
 say("goes on", lambda: train("right", epochs=3))
 say("batch_size", lambda: train("right", epochs=4, batch_size=8))
 say("other model", lambda: other_model())
+def remade(kind, rate, **options):
+    mine, accelerator._optimizers[:] = list(accelerator._optimizers), [kind(raw.parameters(), lr=rate)]
+    try:
+        train("right", **options)
+    finally:
+        accelerator._optimizers[:] = mine
+
+say("other optimizer", lambda: remade(torch.optim.Adam, 0.1, epochs=4))
+say("other rate", lambda: remade(torch.optim.SGD, 5.0, start=0, epochs=0, seed=4))
 say("never saved", lambda: train("never", save="never"))
 say("saved behind", lambda: train("behind", save="behind"))
 say("loader", lambda: train("loader", take="loader"))
@@ -175,13 +188,13 @@ import torch, truestep as ts
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from truestep.transformers import ExactResume
 
-def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, rate=0.1, **model):
+def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, rate=0.1, seed=42, **model):
     model = {"n_embd": 4, "n_layer": 1, **model}
     config = GPT2Config(vocab_size=8, n_positions=4, n_head=1, bos_token_id=0, eos_token_id=0, **model)
     arguments = TrainingArguments(
         "theirs", per_device_train_batch_size=batch_size, num_train_epochs=epochs, save_strategy="steps", save_steps=2,
         learning_rate=rate, gradient_accumulation_steps=accumulation, report_to="none", use_cpu=True, disable_tqdm=True,
-        dataloader_num_workers=workers,
+        dataloader_num_workers=workers, seed=seed,
     )
     data = [{"input_ids": torch.arange(4), "labels": torch.arange(4)} for _ in range(samples)]
     callbacks = [exact] if callbacks is None else callbacks
@@ -205,7 +218,7 @@ try:
     ExactResume("file")
 except ts.OptionError as error:
     said["file"] = str(error)
-train(ExactResume("exact"), epochs=2, workers=1, rate=5.0)
+train(ExactResume("exact"), epochs=2, workers=1, rate=5.0, seed=4)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
 print(json.dumps(said))
@@ -220,6 +233,7 @@ SAYS = {
         "accumulation": "1 batches made a step, and 2 do",
         "model": "net.weight was (1, 4), and is (2, 4) (and 1 more)",
         "optimizer": "its optimizer was SGD, and is Adam",
+        "fewer epochs": "max_epochs=1 asks for fewer, so nothing would be trained. Write max_epochs=",
         "callback as path": "ckpt_path is the callback itself, and that is no checkpoint",
         "directory as path": "ckpt_path is its directory",
         "name": "Did you mean 'ExactResume'?",
@@ -243,6 +257,8 @@ SAYS = {
         "goes on": "nothing",
         "batch_size": "batch_size was 4, and is 8",
         "other model": "holds a checkpoint of another model",
+        "other optimizer": "its optimizer was SGD, and is Adam",
+        "other rate": "nothing",
         "never saved": "Make it the last line of the body",
         "saved behind": "never called",
         "loader": "Take the batches from exact",
@@ -284,7 +300,10 @@ def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
     ), said
     assert done.stderr.count(ERR[program]) == 1, done.stderr
     rates = "is 5.0 in the code, and was 0.1 when this training began"
-    assert done.stderr.count(rates) == (program != ACCELERATE), done.stderr
+    assert done.stderr.count(rates) == 1, done.stderr
+    seeds = "the seed is 4 in the code, and was "
+    assert done.stderr.count(seeds) == 1, done.stderr
+    assert "truestep: going on from step " in done.stderr
     rarely = "ended before its first save was due (every_n_batches=1000)"
     assert done.stderr.count(rarely) == (program == LIGHTNING), done.stderr
     assert done.stderr.count("num_workers was 0, and is 1") == (program != ACCELERATE), done.stderr

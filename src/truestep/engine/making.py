@@ -4,7 +4,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim import Optimizer
 
@@ -176,7 +176,11 @@ def _registered(parts: LearnerParts) -> LearnerParts:
 def _one_module(modules: Modules, context: LearnerContext) -> nn.Module:
     if isinstance(modules, nn.Module):
         return _unwrapped(modules, context)
-    if isinstance(modules, Mapping):
+    if (
+        isinstance(modules, Mapping)
+        and modules
+        and all(isinstance(each, nn.Module) for each in modules.values())
+    ):
         return nn.ModuleDict({name: _unwrapped(module, context) for name, module in modules.items()})
     if isinstance(modules, Sequence) and all(isinstance(module, nn.Module) for module in modules):
         return nn.ModuleList([_unwrapped(module, context) for module in modules])
@@ -235,5 +239,7 @@ def _refuse_tensors_without_use(module: nn.Module) -> None:
 def _kind(modules: Any) -> str:
     if isinstance(modules, type):
         return f"the class {modules.__name__} itself: write {modules.__name__}(...)"
+    if isinstance(modules, Mapping) and any(isinstance(each, Tensor) for each in modules.values()):
+        return "a dict of tensors, as state_dict() gives: make the module, call its load_state_dict(), and give the module"
     name = type(modules).__name__
     return f"a {name}" + (", made already: give its module to one learner alone" if name == "Learner" else "")

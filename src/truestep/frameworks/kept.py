@@ -88,6 +88,11 @@ class KeptCheckpoints:
         self._asked["in_vain"] = newest is None
         return None if newest is None else str(newest.path)
 
+    def say_going_on(self) -> None:
+        """Say from where a resumed training goes on."""
+        if (newest := self.newest()) is not None:
+            sys.stderr.write(f"truestep: going on from step {newest.step} of {self.directory}\n")
+
     def take_note_of_use(self) -> None:
         """Take note that a training has begun with this."""
         self._asked["used"] = True

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import MethodType
 from typing import Any, Never
 
+import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 from torch.optim.lr_scheduler import LRScheduler
@@ -58,6 +59,28 @@ def refuse_other_habits(place: dict[str, Any], now: dict[str, int | None], direc
         sys.stderr.write(
             f"truestep: num_workers was {workers[0]}, and is {workers[1]}: the order of the samples stays, and what the data draw "
             f"at random for a sample will not be what the training that was not killed draws. num_workers={workers[0]} keeps it.\n"
+        )
+
+
+def seed_as_begun(place: dict[str, Any] | None) -> int:
+    """Return the seed that the training began with, and say so where the code has set another since: its streams go on."""
+    now = torch.initial_seed()
+    before = now if place is None else place.get("seed", now)
+    if before != now:
+        sys.stderr.write(
+            f"truestep: the seed is {now} in the code, and was {before} when this training began: its random streams and the order "
+            f"of its samples go on, and seed {now} has no effect. To train with it give ExactResume an empty directory.\n"
+        )
+    return int(before)
+
+
+def refuse_fewer_epochs(place: dict[str, Any], epochs: float | None, option: str, directory: Path) -> None:
+    """Raise an OptionError where the place is behind the last epoch that is asked for: nothing would be trained, in silence."""
+    done = place["pass"]
+    if epochs is not None and 0 < epochs < done:
+        raise OptionError(
+            f"{directory} holds a checkpoint of a training that has done {done} epochs, and {option}={epochs:g} asks for fewer, "
+            f"so nothing would be trained. Write {option}={done + 1}, or more, or give ExactResume an empty directory."
         )
 
 

@@ -191,6 +191,10 @@ def logged_numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _logged_number(name: str, value: Any) -> float:
     try:
+        if isinstance(
+            value, str | bytes
+        ):  # float reads "0.5", and the text of a table logged by mistake as well
+            raise TypeError
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:

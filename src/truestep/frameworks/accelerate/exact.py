@@ -11,10 +11,13 @@ from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.frameworks.wrong_use import (
     habits_of,
+    optimizers_as_begun,
+    optimizers_of,
     refuse_other_habits,
     refuse_other_model,
     refuse_unkept_schedules,
     refuse_unprepared,
+    seed_as_begun,
     unkept_schedules,
     weights_of,
 )
@@ -71,11 +74,18 @@ class ExactResume:
 
     def _load_state(self) -> None:
         newest = self._kept.newest()
+        prepared = [
+            getattr(each, "optimizer", each) for each in getattr(self._accelerator, "_optimizers", ())
+        ]
+        place = None if newest is None else newest.place
+        self._optimizers = optimizers_as_begun(place, optimizers_of(prepared), self._kept.directory)
+        self._seed = seed_as_begun(place)  # before Accelerate loads the streams
         if newest is not None:
             refuse_other_model(newest.place, self._weights(), self._kept.directory)
             self._accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
             refuse_other_habits(newest.place, self._habits(), self._kept.directory)
+            self._kept.say_going_on()
         self._passes.begin(self._place)
 
     def _habits(self) -> dict[str, int | None]:
@@ -132,6 +142,8 @@ class ExactResume:
             **self._passes.place(self._epoch, self._batches),
             "habits": self._habits(),
             "weights": self._weights(),
+            "optimizers": self._optimizers,
+            "seed": self._seed,
         }
         place["random"] = loop_random_state(self._accelerator.device)
         with self._kept.saving(self._saved, place) as folder:

@@ -12,8 +12,10 @@ from truestep.frameworks.wrong_use import (
     habits_of,
     optimizers_as_begun,
     optimizers_of,
+    refuse_fewer_epochs,
     refuse_other_habits,
     refuse_other_model,
+    seed_as_begun,
     weights_of,
 )
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
@@ -54,6 +56,7 @@ class ExactResume(Callback):
         self._since = self._steps = 0
         self._habits: dict[str, int | None] = {}
         self._optimizers: list[dict[str, Any]] = []
+        self._seed: int | None = None
         self._saving: int | None = None
         self._loaded: int | None = None
 
@@ -80,8 +83,11 @@ class ExactResume(Callback):
         is_whole = type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning."))
         if newest is not None and is_whole:  # else layers are made later
             refuse_other_model(newest.place, weights_of(pl_module), self._kept.directory)
+        if newest is not None:
+            refuse_fewer_epochs(newest.place, trainer.max_epochs, "max_epochs", self._kept.directory)
         self._trainer = trainer
         self._place = None if newest is None else newest.place
+        self._seed = seed_as_begun(self._place)
         self._since = 0
         self._passes.begin(self._place)
 
@@ -111,6 +117,7 @@ class ExactResume(Callback):
         self._habits = habits_of(combined.flattened[0], trainer.accumulate_grad_batches)
         if newest is not None:
             refuse_other_habits(newest.place, self._habits, self._kept.directory)
+            self._kept.say_going_on()
 
     def on_train_batch_start(
         self, trainer: "Trainer", pl_module: "LightningModule", batch: Any, batch_idx: int
@@ -181,7 +188,7 @@ class ExactResume(Callback):
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
         place["habits"], place["weights"] = self._habits, weights_of(pl_module)
-        place["optimizers"] = self._optimizers
+        place["optimizers"], place["seed"] = self._optimizers, self._seed
         place["logged"] = loop._batches_that_stepped
         place["means"] = {
             name: {

@@ -12,8 +12,10 @@ from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.frameworks.wrong_use import (
     habits_of,
     optimizers_as_begun,
+    refuse_fewer_epochs,
     refuse_other_habits,
     refuse_other_model,
+    seed_as_begun,
     weights_of,
 )
 
@@ -91,8 +93,14 @@ class ExactResume(TrainerCallback):
         if newest is not None:
             refuse_other_model(newest.place, self._weights, self._kept.directory)
             refuse_other_habits(newest.place, self._habits, self._kept.directory)
+            if args.max_steps <= 0:
+                refuse_fewer_epochs(
+                    newest.place, args.num_train_epochs, "num_train_epochs", self._kept.directory
+                )
+            self._kept.say_going_on()
         place = None if newest is None else newest.place
         self._optimizers = optimizers_as_begun(place, _optimizers_of(args), self._kept.directory)
+        self._seed = seed_as_begun(place)
         self._passes.begin(place)
 
     def on_epoch_begin(
@@ -118,6 +126,7 @@ class ExactResume(TrainerCallback):
             "habits": self._habits,
             "weights": self._weights,
             "optimizers": self._optimizers,
+            "seed": self._seed,
         }
         self._kept.keep(
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
