@@ -217,7 +217,7 @@ def _forget_received_storages() -> None:
     activations of two updates took: so these are not used again, and memory grows (a CNN: twice that of a loop by hand).
     """
     with shared_cache.lock:
-        shared_cache.free_dead_references()
+        shared_cache.free_dead_references()  # type: ignore[no-untyped-call]
 
 
 @contextmanager
