@@ -12,9 +12,10 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
+from itertools import islice
 
 from truestep.doctor.replacement import parse_source
-from truestep.doctor.source.names import children_of
+from truestep.doctor.source.names import children_of, walk
 
 _MADE = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*(\{\}|[\w.]+\(\))[ \t]*(?:#.*)?$", re.MULTILINE)
 _BARE = re.compile(r"^class[ \t]+(\w+)(?:\(\))?:\s*(?:pass|\"\"\")", re.MULTILINE)
@@ -52,25 +53,22 @@ def _changes(text: str) -> tuple[Callable[[ast.Module], None], ...]:
 
 def _name_selves(tree: ast.Module) -> None:
     """Call the object of a method `self`, whatever its first parameter is called; decorated ones may have none."""
-    for owner in ast.walk(tree):
+    for owner in walk(tree):
         for method in owner.body if isinstance(owner, ast.ClassDef) else ():
             if isinstance(method, ast.FunctionDef) and not method.decorator_list and method.args.args:
                 _name_self(method)
 
 
 def _name_self(method: ast.FunctionDef) -> None:
-    first, found = method.args.args[0], list(ast.walk(method))
+    first = method.args.args[0]
+    if first.arg in ("self", "cls") or method.name == "__new__":
+        return
+    found = walk(method)
     known = {each.id for each in found if isinstance(each, ast.Name)}
     bound = [each for each in found if isinstance(each, ast.arg) and each.arg in (first.arg, "self")]
     names = [each for each in found if isinstance(each, ast.Name) and each.id == first.arg]
     is_given = any(not isinstance(each.ctx, ast.Load) for each in names)
-    if (
-        first.arg in ("self", "cls")
-        or method.name == "__new__"
-        or "self" in known
-        or len(bound) > 1
-        or is_given
-    ):
+    if "self" in known or len(bound) > 1 or is_given:
         return
     first.arg = "self"
     for each in names:
@@ -95,7 +93,9 @@ def _may_hold(text: str) -> bool:
 
 def _is_never_whole(text: str, name: str, item: str) -> bool:
     """Tell whether a name stands without an item only where it is made."""
-    return len(re.findall(rf"(?<![\w.]){name}\b(?!{item})", text)) == 1
+    # The name comes first, as Python's search is fast for a pattern that begins with plain text.
+    places = re.finditer(rf"{name}(?<![\w.]{name})\b(?!{item})", text)
+    return len(list(islice(places, 2))) == 1
 
 
 @dataclass
