@@ -18,7 +18,6 @@ class DueSaves:
         self.reason: str | None = None
         """Why the run is to be saved as soon as it can be gone on from; None where it is not."""
         self._metrics: dict[str, float] = {}  # logged for the weights as they are
-        self._logged: set[str] = set()
 
     def saved(self) -> None:
         """The run was saved: nothing is due."""
@@ -67,8 +66,10 @@ class DueSaves:
     def logged(self, values: dict[str, float]) -> None:
         """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""
         # of the weights as they are, until the next pass changes them
-        self._metrics.update(values)
-        self._logged |= values.keys()
+        if self._metrics:
+            self._metrics.update(values)
+        else:
+            self._metrics = dict(values)  # a sixth of what an update takes
         name = self._options.best
         if name is not None and name in values and self._options.is_better(values[name], self._run.best):
             self._run.best = values[name]
@@ -81,4 +82,4 @@ class DueSaves:
     def metrics(self) -> dict[str, float]:
         """Return what a checkpoint says of the weights: what was logged of them, and what the run measures by itself."""
         newest = self._run.logbook.newest.items()
-        return {name: value for name, value in newest if name not in self._logged} | self._metrics
+        return {name: value for name, value in newest if name not in self._run.logged} | self._metrics

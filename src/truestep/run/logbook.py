@@ -26,7 +26,7 @@ from truestep.report.history import (
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted_media
-from truestep.run.readback import ProgressReadback, Values
+from truestep.run.readback import AskedValues, ProgressReadback, Values
 from truestep.run.trackers.hub import Trackers
 from truestep.run.window import LogWindow, read_log_windows
 
@@ -148,17 +148,13 @@ class RunLogbook:
             self._memory_read, self._memory_bytes = now, _memory_bytes(device)
         return {"memory_bytes": self._memory_bytes, "save_stall_seconds": self.stall_seconds}
 
-    def write(
-        self, step: int, epoch: int, values: Mapping[str, float], media: Mapping[str, MediaLine]
-    ) -> None:
+    def write(self, step: int, epoch: int, values: dict[str, float], media: Mapping[str, MediaLine]) -> None:
         """Write one line of values that are on the host, and of media that are in their files."""
         where = {"step": step, "epoch": epoch, "media": media}
-        self._write(where, lambda: dict(values), time.monotonic(), at_hand=True)
+        self._write(where, values, time.monotonic(), at_hand=True)
         self.flush()
 
-    def _write(
-        self, where: dict[str, Any], values: Callable[[], Values], now: float, *, at_hand: bool
-    ) -> None:
+    def _write(self, where: dict[str, Any], values: AskedValues, now: float, *, at_hand: bool) -> None:
         where["elapsed_seconds"] = now - self._began
         self._readback.push(where, values, at_hand=at_hand)
         if len(self._trackers) or now - self._read > READ_SECONDS or len(self._readback) >= READ_LINES:

@@ -22,7 +22,6 @@ class RunOmissions:
         self._run, self._cursor, self._learners = run, run.cursor, run.context.learners
         self._once = run.screen.say_once
         self._unkept = UnkeptModels(run)
-        self._logged: set[str] = set()
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
         self._seen_evaluating: set[str] = set()
@@ -86,7 +85,6 @@ class RunOmissions:
 
     def logged(self, names: Iterable[str], media: Mapping[str, LoggedMedia]) -> None:
         """See what was logged; a picture or sound whose values were cut off is not what was meant."""
-        self._logged.update(names)
         self._look_for_own_names(names)
         self._is_logged = True
         for name, each in media.items():
@@ -231,11 +229,11 @@ class RunOmissions:
     def _look_for_metrics(self, when: str) -> None:
         for name, waiting, lost in self._awaited():
             logged = (
-                f"Logged was {', '.join(sorted(self._logged))}"
-                if self._logged
+                f"Logged was {', '.join(sorted(self._run.logged))}"
+                if self._run.logged
                 else "Nothing had been logged by then"
             )
-            near = did_you_mean(name, self._logged).strip()
+            near = did_you_mean(name, self._run.logged).strip()
             self._once(
                 f"{waiting} waits for run.log({name}=...), which {when}: {lost}. {logged}. {near}".rstrip(
                     ". "
@@ -246,7 +244,7 @@ class RunOmissions:
     def _awaited(self) -> Iterator[tuple[str, str, str]]:
         """Yield each metric that is waited for and was never logged, with what waits, and what does not happen without it."""
         best = self._run.saving.best
-        if best is not None and self._run.best is None and best not in self._logged:
+        if best is not None and self._run.best is None and best not in self._run.logged:
             yield best, f"ts.Saving(best={best!r})", "no checkpoint is kept as the best"
         for learner in self._learners.values():
             for name in learner.schedules.waits_for:

@@ -182,10 +182,6 @@ def _plain(value: Any) -> Any:
 
 def logged_numbers(values: Mapping[str, Any]) -> dict[str, float]:
     """Return what was logged as numbers, or say what can be logged."""
-    for name in () if is_metric_name("".join(values)) and "" not in values else values:
-        check_run_name(name, by="run.log was given")
-    if {*map(type, values.values())} == {float}:
-        return dict(values)
     return {name: _logged_number(name, value) for name, value in values.items()}
 
 
@@ -217,18 +213,24 @@ def check_run_name(name: str, *, by: str) -> None:
         )
 
 
-def check_logged_values(unnamed: tuple[Any, ...], names: Iterable[str], context: "LearnerContext") -> None:
+def check_logged_values(
+    unnamed: tuple[Any, ...], values: Mapping[str, Any], context: "LearnerContext", known: set[str]
+) -> None:
     """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
-    or other loggers' options."""
+    other loggers' options, or names that can't be written; `known` names were looked at before."""
     if context.is_busy or context.is_measuring:
-        raise OptionError(_logged_within(names, measuring=context.is_measuring))
+        raise OptionError(_logged_within(values, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
+    if values.keys() <= known:
+        return
     place = "run.log(NAME=...)"
-    for name in guidance_in(place).keys() & names:
+    for name in guidance_in(place).keys() & values.keys():
         raise OptionError(
             f"run.log has no option {name!r}, and would log it as a value: leave it out, {guidance(place, name)}."
         )
+    for name in values:
+        check_run_name(name, by="run.log was given")
 
 
 def _logged_within(names: Iterable[str], *, measuring: bool) -> str:

@@ -13,21 +13,24 @@ from truestep.engine.result import NotedGradientNorm
 
 Line = tuple[dict[str, Any], dict[str, float]]
 Values = dict[str, Tensor | NotedGradientNorm | float]
+AskedValues = Callable[[], Values] | dict[str, float]
+"""Numbers, or what gives the values when somebody reads."""
 
 
 class ProgressReadback:
     """Lines whose values are not read yet: on their way from the device, or on a CPU where several are read together."""
 
     def __init__(self) -> None:
-        self._waiting: deque[tuple[dict[str, Any], Callable[[], Values], ArrivingCopy | None]] = deque()
+        self._waiting: deque[tuple[dict[str, Any], AskedValues, ArrivingCopy | None]] = deque()
 
     def __len__(self) -> int:
         return len(self._waiting)
 
-    def push(self, where: dict[str, Any], values: Callable[[], Values], *, at_hand: bool) -> None:
+    def push(self, where: dict[str, Any], values: AskedValues, *, at_hand: bool) -> None:
         """Take a line; its values are sent off now, or where they are at hand, asked for when somebody reads."""
         copy = None
         if not at_hand:
+            assert callable(values)
             values, copy = _sent(values())
         self._waiting.append((where, values, copy))
 
@@ -38,9 +41,9 @@ class ProgressReadback:
             if copy is not None and not wait and not copy.has_arrived():
                 return
             self._waiting.popleft()
-            found: dict[str, Any] = values()
-            are_numbers = {*map(type, found.values())} == {float}
-            yield where, found if are_numbers else {name: float(value) for name, value in found.items()}
+            if callable(values):
+                values = {name: float(value) for name, value in values().items()}
+            yield where, values
 
 
 def _sent(values: Values) -> tuple[Callable[[], Values], ArrivingCopy | None]:

@@ -45,7 +45,6 @@ from truestep.run.options import (
     check_logged_values,
     check_run_exit_statuses,
     check_run_flags,
-    check_run_name,
     check_run_numbers,
     check_run_options,
     logged_numbers,
@@ -322,20 +321,20 @@ class Run(SealedAttributes, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged_values(unnamed, values, self.context)
+        check_logged_values(unnamed, values, self.context, self._shared.logged)
         media: dict[str, LoggedMedia] = {}
-        if {*map(type, values.values())} != {float}:
+        if {*map(type, values.values())} == {float}:
+            numbers: dict[str, float] = values  # type: ignore[assignment]
+        else:
             media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
-        for name in media:
-            check_run_name(name, by="run.log was given")
-        numbers = logged_numbers(
-            {name: value for name, value in values.items() if name not in media} if media else values
-        )
-        self._shared.agreement.refuse_differences(
-            f"run.log({', '.join(values)})",
-            lambda: {name: repr(value) for name, value in numbers.items()},
-            "log the same values: what is measured on one rank alone is no measure of the run (net.evaluate gives all the same)",
-        )
+            numbers = logged_numbers({name: value for name, value in values.items() if name not in media})
+        if not self._shared.agreement.is_alone:
+            self._shared.agreement.refuse_differences(
+                f"run.log({', '.join(values)})",
+                lambda: {name: repr(value) for name, value in numbers.items()},
+                "log the same values: what is measured on one rank alone is no measure of the run "
+                "(net.evaluate gives all the same)",
+            )
         self.session.log(numbers, media)
 
     @raises_option_errors("run.save")

@@ -43,6 +43,8 @@ class RunState:
     owner: RunOwner = field(default_factory=RunOwner)
     user: dict[str, Any] = field(default_factory=dict)
     """What the user knows as `run.state`."""
+    logged: set[str] = field(default_factory=set)
+    """The names of all numbers that this process has logged."""
     best: float | None = None
     holds_run: bool = False
     """Whether its directory held the run already."""
