@@ -307,3 +307,41 @@ def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
     rarely = "ended before its first save was due (every_n_batches=1000)"
     assert done.stderr.count(rarely) == (program == LIGHTNING), done.stderr
     assert done.stderr.count("num_workers was 0, and is 1") == (program != ACCELERATE), done.stderr
+
+
+NAMES = """
+import json, torch, truestep as ts
+from accelerate import Accelerator
+from truestep.core.guidance import guidance_in
+
+accelerator = Accelerator(cpu=True)
+net = torch.nn.Linear(4, 1)
+prepared = accelerator.prepare(net, torch.optim.SGD(net.parameters()), torch.utils.data.DataLoader(torch.ones(8, 4)))
+made = {
+    "lightning": ts.lightning.ExactResume("lightning"),
+    "transformers": ts.transformers.ExactResume("transformers"),
+    "accelerate": ts.accelerate.ExactResume(accelerator, prepared[2], "accelerate"),
+}
+said = {}
+for library, exact in made.items():
+    for name in (*guidance_in(f"{library}.exact.NAME"), "epochz", "_private"):
+        try:
+            said[f"{library} {name}"] = str(getattr(exact, name))
+        except AttributeError as error:
+            said[f"{library} {name}"] = str(error)
+print(json.dumps(said))
+"""
+
+
+def test_a_name_that_it_does_not_have_is_answered_with_the_call_to_write(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", NAMES], cwd=tmp_path, capture_output=True, text=True, check=True
+    )
+    said = json.loads(done.stdout.splitlines()[-1])
+    for asked, message in said.items():
+        library, name = asked.split()
+        assert message.startswith(f"ts.{library}.ExactResume has no attribute {name!r}")
+    assert "ckpt_path=exact.checkpoint" in said["lightning resume"]
+    assert "resume_from_checkpoint=exact.checkpoint" in said["transformers resume"]
+    assert "exact.save_state()" in said["accelerate save"]
+    assert said["accelerate epochz"].endswith("Did you mean 'epoch'?")

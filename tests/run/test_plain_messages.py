@@ -260,6 +260,11 @@ ABSENT = {
     "run.manual_backward": (lambda net, run: run.manual_backward(0), r"net\.accumulating\(\)"),
     "run.save_checkpoint": (lambda net, run: run.save_checkpoint("x"), r"run\.save\(\)"),
     "run.log_image": (lambda net, run: run.log_image("x"), r"run\.log\(samples=ts\.Image\(pixels\)\)"),
+    "run.load_weights": (
+        lambda net, run: run.load_weights("weights.pt"),
+        r"ts\.load_weights\(net\.module, .*ts\.Run\(directory\)",
+    ),
+    "run.state_dict": (lambda net, run: run.state_dict(), r"net\.module\.state_dict\(\)"),
     "net.log": (lambda net, run: net.log("loss", 1), r"run\.log\(accuracy=0\.9\)"),
     "net.freeze": (lambda net, run: net.freeze(), r"ts\.freeze\(net"),
     "net.device": (lambda net, run: net.device, r"run\.device"),

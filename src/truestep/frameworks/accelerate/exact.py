@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import OptionError, check_number
+from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.frameworks.wrong_use import (
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from accelerate import Accelerator
 
 
-class ExactResume:
+class ExactResume(HelpfulAttributes):
     """Has a killed loop with Accelerate go on to the bits it would have ended with, from any batch.
 
     Write, behind `accelerator.prepare`: `exact = ts.accelerate.ExactResume(accelerator, loader, directory)`, loop `for epoch in
@@ -47,6 +48,8 @@ class ExactResume:
         OptionError: for several processes, data that is no DataLoader of torch's, and a model, optimizer or schedule that
             `accelerator.save_state` would not save.
     """
+
+    _called, _variable = "ts.accelerate.ExactResume", "accelerate.exact"
 
     def __init__(
         self,

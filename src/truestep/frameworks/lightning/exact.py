@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import OptionError, check_number
+from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 from truestep.frameworks.wrong_use import (
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
 
-class ExactResume(Callback):
+class ExactResume(HelpfulAttributes, Callback):
     """Has a killed `trainer.fit` go on to the bits it would have ended with, from any batch.
 
     Write `trainer.fit(model, loader, ckpt_path=exact.checkpoint)`. Before a batch, every `every_n_batches`, it keeps all that
@@ -44,6 +45,8 @@ class ExactResume(Callback):
     Raises:
         OptionError: for several processes, several training loaders, and data that is no DataLoader of torch's.
     """
+
+    _called, _variable = "ts.lightning.ExactResume", "lightning.exact"
 
     def __init__(self, directory: str | Path, *, every_n_batches: int = 100, keep: int = 2) -> None:
         check_number("ts.lightning.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 from transformers import TrainerCallback
 
 from truestep.core.errors import OptionError
+from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.frameworks.wrong_use import (
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
 
 
-class ExactResume(TrainerCallback):
+class ExactResume(HelpfulAttributes, TrainerCallback):
     """Has a killed `trainer.train` go on to the bits it would have ended with, from any step that it saved.
 
     Write `trainer.train(resume_from_checkpoint=exact.checkpoint)`. Each time the Trainer saves (`save_strategy`, `save_steps`) it
@@ -38,6 +39,8 @@ class ExactResume(TrainerCallback):
         OptionError: for several processes, data that is no DataLoader of torch's or has no length, and arguments of the Trainer
             under which a step can't be gone on from.
     """
+
+    _called, _variable = "ts.transformers.ExactResume", "transformers.exact"
 
     state_key = "ExactResume"  # Lightning's Trainer asks for it before the hook that refuses it
 
