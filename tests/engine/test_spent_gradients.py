@@ -91,3 +91,14 @@ def test_the_norm_of_an_older_update_is_gone_as_before(run):
     net.evaluate(loss_of(net), [DATA])
     with pytest.raises(ts.LossError, match="right after the update"):
         _ = first.gradient_norm
+
+
+def test_gradients_made_where_spent_ones_were_freed_stay(run):
+    """An object made behind a freed one often has its `id`, the more so where there is one gradient only."""
+    net = run.learner(nn.Linear(3, 1, bias=False), lambda p: torch.optim.AdamW(p, lr=0.01))
+    for _ in range(20):
+        net.update(loss_of(net), DATA)
+        net.zero_grad()
+        loss_of(net)(DATA).mean().backward()
+        look("evaluation", run, net)
+        assert all(each is not None for each in gradients(net))

@@ -4,6 +4,7 @@
 import math
 from collections.abc import Sequence
 from typing import NamedTuple
+from weakref import ref
 
 import torch
 from torch import Tensor
@@ -161,7 +162,7 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
     spent.seen = seen = []
     for stepped in spent.looked_at:  # here, since each call costs a microsecond
         gradient = stepped.grad
-        seen.append(None if gradient is None else (id(gradient), gradient._version))
+        seen.append(None if gradient is None else (ref(gradient), gradient._version))
     learner.context.observer.updated(learner, update)
     return update
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import repeat
 from operator import attrgetter, is_
 from typing import Any
+from weakref import ref
 
 import torch
 from torch import Tensor, nn
@@ -215,7 +216,7 @@ class SpentGradients:
 
     def __init__(self, stepped: Sequence[nn.Parameter]) -> None:
         self.looked_at = stepped[:: max(1, len(stepped) // LOOKED_AT)]
-        self.seen: list[tuple[int, int] | None] = []
+        self.seen: list[tuple[ref[Tensor], int] | None] = []
         """What `engine/step.py` saw of them behind the last step, or where it was refused."""
         self.norm: tuple[int, Tensor] | None = None
         """Their norm, behind the number of the update that they were of."""
@@ -223,8 +224,13 @@ class SpentGradients:
     @property
     def are_there(self) -> bool:
         """Whether there are gradients that a step was made with, and no backward by hand has made others since."""
-        there = [
-            None if (gradient := stepped.grad) is None else (id(gradient), gradient._version)
-            for stepped in self.looked_at
-        ]
-        return any(self.seen) and self.seen == there
+        return any(self.seen) and all(map(_is_as_seen, self.looked_at, self.seen))
+
+
+def _is_as_seen(stepped: nn.Parameter, seen: tuple[ref[Tensor], int] | None) -> bool:
+    """Whether a parameter has the gradient that was seen, with nothing written to it since."""
+    # not by its id: a gradient made after that one was freed may have the same
+    gradient = stepped.grad
+    if gradient is None or seen is None:
+        return gradient is seen
+    return gradient is seen[0]() and gradient._version == seen[1]
