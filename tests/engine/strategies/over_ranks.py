@@ -461,7 +461,7 @@ def one_after_another(run):
             total = 5.0 if number < 2 else 1.0
             with net.accumulating(weight=total if form == 1 else None) as update:
                 for part in batch.split(2) if form else [batch[i : i + 2] for i in range(0, len(batch), 2)]:
-                    noisy = part * (1 + 0.3 * ts.rand(len(part), 1, dtype=DOUBLE))
+                    noisy = part * (1 + 0.3 * ts.rand(len(part), 1, dtype=DOUBLE, device=part.device))
                     values = net(noisy).squeeze(1).square()
                     if form == 2:
                         update.backward(values.mean(), weight=len(values))
