@@ -7,9 +7,10 @@ import builtins
 from truestep.doctor.library.operations import CUTS, MAKERS
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, given_to, walk
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.signatures import own_name
+from truestep.doctor.source.values import constant
 
 _OFF = {"no_grad", "inference_mode"}
 _BUILTINS = frozenset(dir(builtins))
@@ -69,11 +70,17 @@ def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
     for above in module.ancestors(node):
         if isinstance(above, ast.With):
             managers = [each.context_expr for each in above.items if isinstance(each.context_expr, ast.Call)]
-            if any(own_name(each.func) in _OFF for each in managers):
+            if any(own_name(each.func) in _OFF or _switches_off(each) for each in managers):
                 return True
         if isinstance(above, ast.FunctionDef):
             return any(_OFF & {own_name(part) for part in walk(each)} for each in above.decorator_list)
     return False
+
+
+def _switches_off(manager: ast.Call) -> bool:
+    """Tell `set_grad_enabled(False)`."""
+    given = [constant(each) for each in given_to(manager)]
+    return own_name(manager.func) == "set_grad_enabled" and given == [False]
 
 
 @asked_once(False)

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 
 
@@ -35,5 +36,6 @@ class Volatile(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the keyword of Variable."""
         for call in module.calls("torch.autograd.Variable", "torch.Variable"):
-            if any(word.arg == "volatile" for word in call.keywords):
+            given = any(word.arg == "volatile" for word in call.keywords)
+            if given and not is_without_grad(module, call):
                 yield At(call, "volatile has no effect: gradients are recorded.")

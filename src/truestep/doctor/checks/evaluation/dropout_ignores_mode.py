@@ -64,7 +64,7 @@ class DropoutIgnoresMode(SourceCheck):
                 if forwards_all(call) or (training is not None and literal(module, training) is not True):
                     continue
                 decided = _under_mode(module, call) if training is not None else _asks_for_mode(module, call)
-                if decided or _makes_noise(module, call):
+                if decided or _makes_noise(module, call) or literal(module, argument(call, 1, "p")) == 0:
                     continue
                 how = "without `training`" if training is None else "with training=True"
                 yield At(
@@ -75,7 +75,7 @@ class DropoutIgnoresMode(SourceCheck):
                 )
         for call in module.calls("torch.nn.functional.scaled_dot_product_attention"):
             rate = argument(call, 4, "dropout_p")
-            if rate is not None and constant(rate) != 0 and not _follows_mode(module, call):
+            if rate is not None and literal(module, rate) != 0 and not _follows_mode(module, call):
                 severity = QUESTION if _is_meant(module, call) else BUG
                 yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", severity)
 

@@ -63,6 +63,8 @@ def _is_for_another(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool
     """Tell `generator.zero_grad()` behind the critic's loop: the next optimizer that steps is the generator's."""
     if clear.subject == loop.optimizer:
         return False
+    if clear not in trace.order:  # of another way through the program: what follows there is not known
+        return True
     later = trace.events[trace.order[clear] + 1 :]
     following = next((each for each in later if each.kind in ("step", "scaler_step")), None)
     return following is not None and following.subject not in (loop.optimizer, "")

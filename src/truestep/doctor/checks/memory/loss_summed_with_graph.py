@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
@@ -59,6 +60,8 @@ class LossSummedWithGraph(SourceCheck):
                 is_total = (isinstance(node, ast.Assign) and not _is_item_of_each(node)) or (
                     isinstance(node, ast.AugAssign) and not isinstance(node.value, (ast.List, ast.Tuple))
                 )
+                if is_total and is_without_grad(module, node):
+                    continue  # a sum made there has no graph
                 what = "added to a total" if is_total else "put in a list"
                 told = dotted(stored) or ast.unparse(stored)
                 yield At(node, f"{told!r} is {what} with its graph.", BUG if is_total else RISK)

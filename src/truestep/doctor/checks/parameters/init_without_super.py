@@ -42,6 +42,10 @@ class InitWithoutSuper(SourceCheck):
             direct = len(owner.bases) == 1 and module.qualify(owner.bases[0]) == "torch.nn.Module"
             made = module.classes.method(owner, "__init__")
             if direct and made in owner.body and made is not None and not isinstance(made, ast.Lambda):
+                if module.classes.method(owner, "__call__") in owner.body and not _sets_layers(
+                    module, owner, made
+                ):
+                    continue  # of torch's own it needs nothing: plain attributes can be set, and it is called by its own
                 calls = [node.func for node in walk(made) if isinstance(node, ast.Call)]
                 if not any(
                     isinstance(each, ast.Attribute) and each.attr in ("__init__", "__setattr__")
@@ -58,3 +62,24 @@ class InitWithoutSuper(SourceCheck):
         """Call it first."""
         body = node.body[1:] if ast.get_docstring(node) is not None else node.body
         return [before(module, body[0], "super().__init__()")]
+
+
+def _sets_layers(module: SourceModule, owner: ast.ClassDef, made: ast.AST) -> bool:
+    """Tell whether a module of torch.nn or of the program is made there, or something is held that the class calls."""
+    calls = [each for each in walk(made) if isinstance(each, ast.Call)]
+    held = {each.attr for each in walk(made) if isinstance(each, ast.Attribute) and _is_set(each)}
+    called = [each.func for each in walk(owner) if isinstance(each, ast.Call)]
+    return any(
+        isinstance(each, ast.Attribute) and _is_own(each) and each.attr in held for each in called
+    ) or any(
+        (module.qualify(each.func) or "").startswith("torch.nn.") or module.classes.of(each) is not None
+        for each in calls
+    )
+
+
+def _is_set(place: ast.Attribute) -> bool:
+    return isinstance(place.ctx, ast.Store) and _is_own(place)
+
+
+def _is_own(place: ast.Attribute) -> bool:
+    return isinstance(place.value, ast.Name) and place.value.id == "self"

@@ -12,7 +12,7 @@ from truestep.doctor.source.names import dotted
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.signatures import called
 from truestep.doctor.source.uses import is_behind_exit
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.values import argument, value_origins
 
 _OPERATIONS = operations(graph="kept zero cut") - operations(numbers="itself moved drawn filled copied")
 _SHAPES = operations(numbers="kept home moved rounded whole indices", shape="same other turned")  # of DEV005
@@ -21,6 +21,7 @@ _OF_TEXTS = ("strip", "rstrip", "lstrip", "lower", "upper")
 _LENGTH_KEPT = operations(shape="same broadcast") | frozenset(
     ("masked_fill", "sorted", "fillna", "reset_index", "sort_values", "lower", "upper")
 )
+_KNOWN = ("torch", "numpy", "pandas", "tensorflow")  # whose methods of these names change nothing
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
 
@@ -126,8 +127,10 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     if not isinstance(call.func, ast.Attribute) or called(module, call) is not None or name.count(".") == 1:
         return None
     method = call.func.attr
-    if module.classes.of(call.func.value) is not None or (
-        isinstance(call.func.value, ast.Call) and method not in OF_TENSORS_ALONE
+    if (
+        module.classes.of(call.func.value) is not None
+        or _is_of_foreign_class(module, call.func.value)
+        or (isinstance(call.func.value, ast.Call) and method not in OF_TENSORS_ALONE)
     ):
         return None
     if (
@@ -139,6 +142,15 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
     if method == "replace" and len(call.args) == 2 and isinstance(call.args[0], ast.Constant):
         return f"{method}()" if isinstance(call.args[0].value, str) else None
     return None
+
+
+def _is_of_foreign_class(module: SourceModule, held: ast.expr) -> bool:
+    """Tell what a class made that is imported from where nobody looks: its method of that name may change it."""
+    made = [each for each in value_origins(module, held) if isinstance(each, ast.Call)]
+    names = [module.qualify(each.func) or "" for each in made]
+    return any(
+        name.rpartition(".")[2][:1].isupper() and name.partition(".")[0] not in _KNOWN for name in names
+    )
 
 
 def _writes_to_last(name: str, num_given: int) -> bool:
