@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Writes what the beds of `work/beds.jsonl` gave into the Evidence of the checks' pages: python evidence.py E F G H I."""
+"""Writes what the beds of `work/beds.jsonl` gave into the Evidence of the checks' pages: python evidence.py E F G H I K."""
 
 import json
 import re

@@ -40,7 +40,7 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:100; eriklindernoren/PyTorch-
     GAN 36d3c77e implementations/infogan/infogan.py:111; bed A: 2 true, 0 false; bed C: 2 true, 0 false; bed E:
     2 true, 0 false; bed F: 2 true, 1 false; bed G: 5 true, 0 false; bed H: 1 true, 0 false; bed I: 8 true, 0
-    false; 186 repositories: 8 true, 3 debatable, 0 false.
+    false; bed K: 4 true, 0 false; 186 repositories: 8 true, 3 debatable, 0 false.
     """
 
     code = "LOSS001"

@@ -44,7 +44,8 @@ class LossSummedWithGraph(SourceCheck):
 
     Evidence: corpus: 0 true, 1 false; bed A: 5 true, 4 false; bed B: 0 true, 1 debatable, 0 false; bed C: 4
     true, 0 false; bed D: 2 true, 0 false; bed E: 5 true, 1 false; bed F: 1 true, 0 false; bed G: 0 true, 2
-    false; bed H: 2 true, 0 false; bed I: 7 true, 0 false; 186 repositories: 16 true, 4 false.
+    false; bed H: 2 true, 0 false; bed I: 7 true, 0 false; bed K: 4 true, 4 false; 186 repositories: 16 true, 4
+    false.
     """
 
     code = "MEM001"

@@ -38,8 +38,8 @@ class LayersInPlainList(SourceCheck):
     Fix: nn.ModuleList, nn.ModuleDict, or nn.ParameterList for parameters.
 
     Evidence: corpus: 0 true, 3 false; bed B: 2 true, 0 false; bed E: 4 true, 0 false; bed F: 1 true, 1
-    debatable, 0 false; bed G: 1 true, 1 debatable, 2 false; bed H: 2 true, 0 false; bed I: 3 true, 0 false; 186
-    repositories: 2 true, 0 false.
+    debatable, 0 false; bed G: 1 true, 1 debatable, 2 false; bed H: 2 true, 0 false; bed I: 3 true, 0 false; bed
+    K: 2 true, 0 false; 186 repositories: 2 true, 0 false.
     """
 
     code = "PARAM001"

@@ -34,7 +34,7 @@ class NormEpsilonTooLarge(SourceCheck):
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:59; eriklindernoren/PyTorch-
     GAN 36d3c77e implementations/began/began.py:58; bed A: 9 true, 0 false; bed G: 9 true, 0 false; bed H: 1
-    true, 0 false; bed I: 13 true, 0 false.
+    true, 0 false; bed I: 13 true, 0 false; bed K: 3 true, 0 false.
     """
 
     code = "PARAM030"

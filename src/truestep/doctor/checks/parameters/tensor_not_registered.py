@@ -48,7 +48,8 @@ class TensorNotRegistered(SourceCheck):
 
     Evidence: corpus: 0 true, 1 debatable, 0 false; bed A: 0 true, 4 debatable, 0 false; bed C: 1 true, 2
     debatable, 0 false; bed D: 0 true, 1 debatable, 0 false; bed E: 2 true, 2 debatable, 2 false; bed G: 2 true,
-    0 false; bed I: 4 true, 0 false; 186 repositories: 1 true, 6 debatable, 2 false.
+    0 false; bed I: 4 true, 0 false; bed K: 0 true, 1 debatable, 0 false; 186 repositories: 1 true, 6 debatable,
+    2 false.
     """
 
     code = "PARAM002"

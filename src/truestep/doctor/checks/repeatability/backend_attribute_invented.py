@@ -42,7 +42,7 @@ class BackendAttributeInvented(SourceCheck):
 
     Evidence: THUDM/CogDL 281f4742 cogdl/utils/utils.py:43; THUDM/CogDL 281f4742
     examples/graphmae/graphmae/utils.py:36; corpus: 3 true, 0 false; bed D: 1 true, 0 false; bed I: 5 true, 0
-    false; 186 repositories: 6 true, 0 false.
+    false; bed K: 3 true, 0 false; 186 repositories: 6 true, 0 false.
     """
 
     code = "SEED002"

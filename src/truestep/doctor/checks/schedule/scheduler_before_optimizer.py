@@ -54,7 +54,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     7a839cbc prune_alexnet.py:105; corpus: 5 true, 1 debatable, 0 false; bed A: 5 true, 0 false; bed B: 1 true,
     0 false; bed C: 1 true, 0 false; bed E: 1 true, 1 debatable, 0 false; bed F: 2 true, 2 debatable, 0 false;
     bed G: 0 true, 1 debatable, 0 false; bed H: 0 true, 2 debatable, 0 false; bed I: 2 true, 1 debatable, 0
-    false; 186 repositories: 6 true, 0 false.
+    false; bed K: 2 true, 0 false; 186 repositories: 6 true, 0 false.
     """
 
     code = "SCHED001"

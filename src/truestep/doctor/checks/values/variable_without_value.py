@@ -56,7 +56,8 @@ class VariableWithoutValue(SourceCheck):
     Fix: `global NAME` (of an outer function: `nonlocal NAME`), a parameter, or the name that is meant.
 
     Evidence: bed E: 12 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 1 debatable, 0 false; bed H: 28
-    true, 3 debatable, 0 false; bed I: 18 true, 0 false; 186 repositories: 91 true, 12 debatable, 0 false.
+    true, 3 debatable, 0 false; bed I: 18 true, 0 false; bed K: 57 true, 3 debatable, 0 false; 186 repositories:
+    91 true, 12 debatable, 0 false.
     """
 
     code = "VALUE041"
