@@ -232,5 +232,5 @@ def _is_as_seen(stepped: nn.Parameter, seen: tuple[ref[Tensor], int] | None) -> 
     # not by its id: a gradient made after that one was freed may have the same
     gradient = stepped.grad
     if gradient is None or seen is None:
-        return gradient is seen
+        return gradient is None and seen is None
     return gradient is seen[0]() and gradient._version == seen[1]
