@@ -437,3 +437,24 @@ def test_what_is_no_module_is_refused(given, said, tmp_path):
         CheckpointError, match=rf"was given {said}.*ts\.load_weights\(Net\(\.\.\.\), directory\)"
     ):
         load_weights(given, {"weight": torch.zeros(1)})
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html>404</html>", "a page of a server"),
+        (b"\n <html>moved</html>", "a page of a server"),
+        (b"Not Found", "no file of torch.save: it begins with b'Not Found'"),
+        (b"\x00\x01\x02\x03" * 9, "no file of torch.save"),
+        (b'{"message": "Not Found"}', "no file of torch.save"),
+    ],
+    ids=["git-lfs", "page", "moved page", "text", "garbage", "json"],
+)
+def test_what_is_no_file_of_weights_is_said_and_never_to_be_loaded_as_code(tmp_path, content, said):
+    path = tmp_path / "weights.pt"
+    path.write_bytes(content)
+    with pytest.raises(CheckpointError) as told:
+        load_weights(nn.Linear(1, 1), path)
+    assert said in str(told.value)
+    assert "weights_only=False" not in str(told.value)

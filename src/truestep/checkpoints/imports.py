@@ -79,7 +79,7 @@ def _read_torch_file(path: Path) -> Any:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(_how_to_convert(path, str(error))) from error
+        raise CheckpointError(_what_else_it_is(path) or _how_to_convert(path, str(error))) from error
     except (
         Exception
     ) as error:  # its parsers raise whatever they meet: IndexError, struct.error, AssertionError
@@ -98,6 +98,18 @@ def _unpacked_bytes(path: Path) -> int:
             return sum(part.file_size for part in parts.infolist())
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError, struct.error):
         return 0  # not such a file: torch says what is wrong with it
+
+
+def _what_else_it_is(path: Path) -> str | None:
+    """Say what was saved in the place of weights; None for a zip file or a pickle, also of protocol 0."""
+    with path.open("rb") as file:
+        begin = file.read(40)
+    if begin.startswith((b"PK", b"\x80", b"(", b"c", b"]", b"}")):
+        return None
+    if begin.startswith(b"version https://git-lfs"):
+        return f"{path} is what git keeps of a large file, and not the file: run `git lfs pull` in its repository."
+    what = "a page of a server" if begin.lstrip().startswith(b"<") else "no file of torch.save"
+    return f"{path} is {what}: it begins with {begin!r}. Download or copy the file of weights again."
 
 
 def _how_to_convert(path: Path, cause: str) -> str:
