@@ -66,7 +66,8 @@ class Process:
             "cwd": str(cwd or Path.cwd()),
             "env": {**os.environ, "PYTHONPATH": paths()} if env is None else dict(env),
         }
-        self._status, theirs = socket.socketpair()
+        # packets: the number of a process that ends at once and its status came as one number, once in thousands of starts
+        self._status, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         self._kept = [tempfile.TemporaryFile() if given is None else None for given in (stdout, stderr)]  # noqa: SIM115
         with Path(os.devnull).open() as nothing, theirs:
             streams = [stdin or nothing, stdout or self._kept[0], stderr or self._kept[1], theirs]
