@@ -195,9 +195,14 @@ def refuse_unprepared(accelerator: Any, loader: Any) -> None:
             )
 
 
+def prepared_optimizers(accelerator: Any) -> list[Any]:
+    """Return the optimizers that were given to `accelerator.prepare`, without what it puts around them."""
+    return [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
+
+
 def unkept_schedules(accelerator: Any) -> list[LRScheduler]:
     """Return the living schedules of prepared optimizers, where `accelerator.save_state` keeps none at all."""
-    prepared = [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
+    prepared = prepared_optimizers(accelerator)
     if not any("initial_lr" in group for each in prepared for group in each.param_groups):
         return []  # no schedule was ever made on them
     registered = getattr(accelerator, "_custom_objects", ())

@@ -14,6 +14,7 @@ from truestep.frameworks.wrong_use import (
     habits_of,
     optimizers_as_begun,
     optimizers_of,
+    prepared_optimizers,
     refuse_other_habits,
     refuse_other_model,
     refuse_unkept_schedules,
@@ -77,9 +78,7 @@ class ExactResume(HelpfulAttributes):
 
     def _load_state(self) -> None:
         newest = self._kept.newest()
-        prepared = [
-            getattr(each, "optimizer", each) for each in getattr(self._accelerator, "_optimizers", ())
-        ]
+        prepared = prepared_optimizers(self._accelerator)
         place = None if newest is None else newest.place
         self._optimizers = optimizers_as_begun(place, optimizers_of(prepared), self._kept.directory)
         self._seed = seed_as_begun(place)  # before Accelerate loads the streams
