@@ -13,6 +13,7 @@ PAGES = {
     "README.md": "README.zh.md",
     "docs/tutorial.md": "docs/zh/tutorial.md",
     "docs/doctor.md": "docs/zh/doctor.md",
+    "docs/doctor-run.md": "docs/zh/doctor-run.md",
     "docs/mistakes.md": "docs/zh/mistakes.md",
 }
 CODES = re.compile(r"\b[A-Z]{3,5}\d{3}\b")

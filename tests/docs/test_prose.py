@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """The manual reads well: no diary, short sentences, one word for one thing, code that fits a narrow screen."""
 
+import os
 import re
 from pathlib import Path
 
 import pytest
+from support import warm
 from support.pages import HAND_WRITTEN
 from support.prose import length, prose
 
@@ -31,7 +33,7 @@ LONG = {
 }
 # Pages that are read from top to bottom, and were written for it.
 MEAN = 15
-SMOOTH = {"doctor.md", "doctor-output.md", "relations.md", "running.md", "keeping.md", "compared.md"}
+SMOOTH = {"doctor.md", "doctor-run.md", "doctor-output.md", "relations.md", "running.md", "keeping.md", "compared.md"}
 SMOOTH |= {
     "batches.md",
     "data.md",
@@ -131,3 +133,14 @@ def test_the_first_example_of_the_doctor_is_what_it_says(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = CliRunner().invoke(read, ["--no-cache", "train.py"], env={"COLUMNS": "88"}).output
     assert said.rpartition("\n\n")[0] == shown.rstrip("\n")
+
+
+def test_the_first_run_under_the_doctor_says_what_the_page_shows(tmp_path):
+    page = (DOCS / "doctor-run.md").read_text("utf-8")
+    script, shown = re.search(
+        r"^```python\n(.*?)^```.*?^```text\n(.*?)^```", page, re.MULTILINE | re.DOTALL
+    ).groups()
+    (tmp_path / "train.py").write_text(script, "utf-8")
+    command = ("-m", "truestep", "doctor", "--no-experiments", "train.py")
+    said = warm.run(*command, cwd=tmp_path, env={**os.environ, "COLUMNS": "88"})
+    assert shown in said.stderr

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from truestep.cli.main import COMMANDS, app
 
 ROOT = Path(__file__).parents[2]
-BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/doctor.md").read_text("utf-8"), re.DOTALL)
+BLOCKS = re.findall(r"```yaml\n(.*?)```", (ROOT / "docs/doctor-output.md").read_text("utf-8"), re.DOTALL)
 HOOK, WORKFLOW = map(yaml.safe_load, BLOCKS)
 
 
