@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peak memory of a CNN with two data workers beside the loop by hand: `python benchmarks/memory/convolutions.py [--repeats 5]`.
+"""Peak memory of a CNN with two data workers beside the loop by hand: `python benchmarks/memory/convolutions.py [--images 640] [--repeats 5]`.
 
 Images are made by the workers, so that they are tensors in shared memory as those of any data set. A row is a process of its own,
 its peak that of the training process (`VmHWM`) and of its workers' own pages, from the start to the end; ratios are medians of
@@ -23,15 +23,18 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader, Dataset
 
-BATCH, IMAGES, EPOCHS = 64, 640, 3
+BATCH, EPOCHS = 64, 3
 CONTENDERS = ("by hand", "a run", "a run with the doctor")
 
 
 class Images(Dataset[tuple[Tensor, int]]):
     """Drawn images of 3 x 64 x 64."""
 
+    def __init__(self, number: int) -> None:
+        self.number = number
+
     def __len__(self) -> int:
-        return IMAGES
+        return self.number
 
     def __getitem__(self, number: int) -> tuple[Tensor, int]:
         return torch.randn(3, 64, 64, generator=torch.Generator().manual_seed(number)), number % 10
@@ -50,10 +53,10 @@ def network() -> nn.Module:
     return nn.Sequential(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(128, 10))
 
 
-def by_hand(folder: Path) -> None:
+def by_hand(folder: Path, data: Images) -> None:
     net = network()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3, fused=True)
-    images, test = (DataLoader(Images(), BATCH, shuffle=turn, num_workers=2) for turn in (True, False))
+    images, test = (DataLoader(data, BATCH, shuffle=turn, num_workers=2) for turn in (True, False))
     for _ in range(EPOCHS):
         net.train()
         for inputs, labels in images:
@@ -66,13 +69,13 @@ def by_hand(folder: Path) -> None:
         torch.save([net.state_dict(), optimizer.state_dict(), right], folder / "state.pt")
 
 
-def as_a_run(folder: Path, *, doctor: bool) -> None:
+def as_a_run(folder: Path, data: Images, *, doctor: bool) -> None:
     import truestep as ts
 
     run = ts.Run(folder / "run", progress=False, quiet=True, doctor=doctor)
     net = run.learner(network(), lambda p: torch.optim.AdamW(p, lr=1e-3))
-    images = run.data(Images(), batch_size=BATCH, shuffle=True, num_workers=2)
-    test = run.data(Images(), batch_size=BATCH, num_workers=2)
+    images = run.data(data, batch_size=BATCH, shuffle=True, num_workers=2)
+    test = run.data(data, batch_size=BATCH, num_workers=2)
 
     def right(batch: list[Tensor]) -> Tensor:
         return (net(batch[0]).argmax(1) == batch[1]).float()
@@ -119,20 +122,22 @@ def _high_water() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmHWM")) / 1024
 
 
-def one(name: str, folder: str) -> None:
+def one(name: str, folder: str, images: int) -> None:
     """Print the figures of a contender."""
     torch.set_num_threads(1)
+    data = Images(images)
     with tempfile.TemporaryDirectory(dir=folder) as own:
         train = (
-            (lambda: by_hand(Path(own)))
+            (lambda: by_hand(Path(own), data))
             if name == "by hand"
-            else (lambda: as_a_run(Path(own), doctor="doctor" in name))
+            else (lambda: as_a_run(Path(own), data, doctor="doctor" in name))
         )
         print(json.dumps(peaks(train)))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser()
+    parser.add_argument("--images", type=int, default=640, help="how many an epoch reads")
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--folder", default=".", help="where is written")
     parser.add_argument("--mapped", type=int, help="bytes from which on glibc maps a block for itself")
@@ -140,13 +145,14 @@ def main() -> None:
     parser.add_argument("--one")
     options = parser.parse_args()
     if options.one:
-        one(options.one, options.folder)
+        one(options.one, options.folder, options.images)
         return
     environment = {**os.environ} | ({"MALLOC_MMAP_THRESHOLD_": str(options.mapped)} if options.mapped else {})
     found: dict[str, list[dict[str, float]]] = {name: [] for name in options.contenders}
     for _ in range(options.repeats):
         for name, rows in found.items():
             command = [sys.executable, __file__, "--one", name, "--folder", options.folder]
+            command += ["--images", str(options.images)]
             done = subprocess.run(command, check=True, stdout=subprocess.PIPE, env=environment)
             rows.append(json.loads(done.stdout))
             print(name, rows[-1], file=sys.stderr, flush=True)

@@ -187,12 +187,13 @@ def test_a_rank_that_ends_or_stops_while_it_reads_ends_the_others(tmp_path, monk
 
 
 @pytest.mark.slow
-def test_a_rank_that_is_gone_ends_the_others_even_where_gloo_does_not_say_so(tmp_path):
+@pytest.mark.parametrize("where", ["loss", "backward"])
+def test_a_rank_that_is_gone_ends_the_others_even_where_gloo_does_not_say_so(tmp_path, where):
     """Seen once in 300 kills: torch waited for the gathered weights until the time-out."""
     begun = time.time()
-    survivor, _ = finish(start(PROGRAM.with_name("unseen.py"), tmp_path, size=2), 80, hangs=1)
+    survivor, _ = finish(start(PROGRAM.with_name("unseen.py"), tmp_path, where, size=2), 80, hangs=1)
     assert survivor.status == 1
     assert survivor.at - begun < 10 + 30  # the latter for its start; the time-out is 90
     assert re.search(
-        r"Traceback .*in loss.*RankError: .* rank 1 \(process \d+ on \S+\) is gone", survivor.error, re.DOTALL
+        r"Traceback .*RankError: .* rank 1 \(process \d+ on \S+\) is gone", survivor.error, re.DOTALL
     )

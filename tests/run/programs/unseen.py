@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A rank that is gone, and gloo does not tell: `python unseen.py FOLDER`. Rank 1 is stopped in its second update, not killed."""
+"""A rank that is gone, and gloo does not tell: `python unseen.py FOLDER WHERE`. Rank 1 is stopped in its second update, not killed.
+
+WHERE: `loss`, so that rank 0 waits for it at a meeting, or `backward`, so that it waits inside of torch.
+"""
 
 import os
 import signal
@@ -28,11 +31,18 @@ options = {"progress": False, "quiet": True, "doctor": False, "timeout_seconds":
 with ts.Run(Path(sys.argv[1]) / "run", strategy="fsdp", **options) as run:
     net = run.learner(nn.Linear(3, 3), lambda p: torch.optim.SGD(p, lr=0.1))
 
+    def stop(_=None):
+        STOPPED.touch()
+        os.kill(os.getpid(), signal.SIGSTOP)
+
     def loss(rows):
-        if run.step == 2 and run.rank == 1:
-            STOPPED.touch()
-            os.kill(os.getpid(), signal.SIGSTOP)
-        return net(rows).square().mean(1)
+        stops = run.step == 2 and run.rank == 1
+        if stops and sys.argv[2] == "loss":
+            stop()
+        values = net(rows).square().mean(1)
+        if stops:
+            values.register_hook(stop)
+        return values
 
     for _ in run.steps(3):
         net.update(loss, torch.ones(2, 3))

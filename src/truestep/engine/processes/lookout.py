@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 RENEWED_SECONDS = 1.0  # a busy rank's sign of life; one that waits gives one each time it looks around
 WITH_STATISTICS = " (batch normalisation takes statistics)"
 STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
+GRACE_SECONDS = 6.0  # for gloo to say itself that a rank's process is gone
 
 
 class _Seen(NamedTuple):
@@ -29,7 +30,8 @@ class RankLookout:
 
     At each look the sign of the next rank is read: where that waits, too, with as many messages begun and at another place, each
     would wait for the other for ever. In a ring of ranks two neighbours are apart if any two are.
-    A rank that has not come and is not busy is the cause at once. All others are looked at twice: one whose sign of life is the
+    A rank whose process is gone is the cause, once gloo had time to say so. When the time is over, a rank that has not come and
+    is not busy is the cause at once. All others are looked at twice: one whose sign of life is the
     same as it was is stopped, or out of reach, though it had come, or was busy. Where all have come, live, and have waited for as
     long as the time-out, what they send each other does not arrive.
     """
@@ -38,6 +40,7 @@ class RankLookout:
         self._world, self._what, self._meeting = world, what, meeting
         self._begun = self._since = since
         self._seen: _Seen | None = None
+        self._gone_since: float | None = None
 
     def look(self) -> tuple[int | None, str] | None:
         """Give a sign of life; return the rank that is the cause (None: all together) and what is to be said of it."""
@@ -46,6 +49,8 @@ class RankLookout:
         world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun, where))
         if self._is_elsewhere(world.ask(lambda: world.notes.waiting((world.rank + 1) % world.size))):
             return None, self._all_apart()
+        if (gone := self._gone_for_long(now)) is not None:
+            return gone
         if now - self._since <= world.timeout_seconds:
             return None
         signs = world.ask(world.notes.signs)
@@ -54,6 +59,12 @@ class RankLookout:
         if late is not None:
             return self._did_not_come(late, signs[late])
         return self._looked_twice(_Seen(now, signs), absent)
+
+    def _gone_for_long(self, now: float) -> tuple[int, str] | None:
+        """Return a rank whose process is gone while gloo says nothing of it, as once in some hundred kills."""
+        gone = self._world.notes.gone()
+        self._gone_since = None if gone is None else self._gone_since or now
+        return gone if self._gone_since is not None and now - self._gone_since > GRACE_SECONDS else None
 
     def _is_elsewhere(self, sign: RankSignOfLife) -> bool:
         return sign.meeting == self._meeting and sign.place != self._what

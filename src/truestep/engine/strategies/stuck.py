@@ -14,10 +14,10 @@ from types import FrameType
 from weakref import ref
 
 from truestep.core.errors import RankError
+from truestep.engine.processes.lookout import GRACE_SECONDS
 from truestep.engine.processes.world import World
 
 LOOK_SECONDS = 1.0
-GRACE_SECONDS = 6.0  # for gloo to say so itself
 _INSIDE = f"torch{os.sep}distributed{os.sep}fsdp"
 
 
