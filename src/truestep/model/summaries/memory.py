@@ -41,6 +41,12 @@ class TrainingMemory:
     activations_bytes: int  # kept from the forward for the backward
     peak_bytes: int
 
+    @property
+    def passing_bytes(self) -> int:
+        """What is at the peak more than all parts together: intermediate results of the backward or the optimizer's step."""
+        lasting = self.weights_bytes + self.buffers_bytes + self.gradients_bytes + self.optimizer_bytes
+        return max(self.peak_bytes - lasting - self.activations_bytes - self.batch_bytes, 0)
+
 
 def training_memory(
     model: nn.Module,

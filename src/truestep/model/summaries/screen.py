@@ -77,5 +77,6 @@ def _totals(summary: "Summary") -> list[str]:
             f"{byte_size(memory.weights_bytes)}, gradients {byte_size(memory.gradients_bytes)}, optimizer "
             f"{byte_size(memory.optimizer_bytes)}, activations {byte_size(memory.activations_bytes)}, batch "
             f"{byte_size(memory.batch_bytes)}"
+            + (f", and {byte_size(memory.passing_bytes)} for a moment" if memory.passing_bytes > 0 else "")
         )
     return lines
