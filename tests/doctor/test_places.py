@@ -17,9 +17,9 @@ def places(tmp_path):
     (tmp_path / "src").mkdir()
     (tmp_path / "src" / "beside.py").write_text("")
     (tmp_path / ".git").mkdir()
-    os.symlink(tmp_path / "pkg" / "inner.py", tmp_path / "linked.py")
-    os.symlink(tmp_path / "nowhere", tmp_path / "broken.py")
-    os.symlink("round.py", tmp_path / "round.py")
+    (tmp_path / "linked.py").symlink_to(tmp_path / "pkg" / "inner.py")
+    (tmp_path / "broken.py").symlink_to(tmp_path / "nowhere")
+    (tmp_path / "round.py").symlink_to("round.py")
     return ImportPlaces(SourceDisk())
 
 
