@@ -55,3 +55,24 @@ def test_a_folder_is_listed_once(tmp_path, places, monkeypatch):
     for name in ("pkg", "pkg.inner", "pkg.other", "linked", "beside", "nothing"):
         places.find(str(tmp_path / "main.py"), name, 0)
     assert len(listed) == len(set(listed)) > 0
+
+
+@pytest.mark.parametrize("installed", ["site-packages", "dist-packages"])
+def test_where_packages_are_installed_one_is_a_library_to_the_others(tmp_path, installed):
+    root = tmp_path / "venv" / installed
+    for name in ("pkg/__init__.py", "pkg/deep/one.py", "other/__init__.py", "plain.py", "spaced/part/two.py"):
+        (root / name).parent.mkdir(parents=True, exist_ok=True)
+        (root / name).write_text("")
+    (tmp_path / "setup.py").write_text("")
+    (tmp_path / "own.py").write_text("")
+    places = ImportPlaces(SourceDisk())
+    inner, spaced, plain = (str(root / each) for each in ("pkg/deep/one.py", "spaced/part/x.py", "plain.py"))
+    assert places.find(inner, "pkg", 0) == str(root / "pkg" / "__init__.py")
+    assert places.find(inner, "one", 0) is None
+    assert places.find(str(root / "pkg" / "deep" / "y.py"), "one", 0) == inner
+    assert places.find(spaced, "spaced.part.two", 0) == str(root / "spaced" / "part" / "two.py")
+    assert places.find(plain, "other", 0) == str(root / "other" / "__init__.py")
+    for home in (inner, spaced):
+        assert places.find(home, "other", 0) is None
+        assert places.find(home, "plain", 0) is None
+        assert places.find(home, "own", 0) is None

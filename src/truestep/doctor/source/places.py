@@ -14,6 +14,7 @@ from truestep.doctor.source.linking import BENEATH
 
 _TOP = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")  # what marks the top of a project
 _LEVELS = 6  # folders above a file in which its imports are looked for
+_INSTALLED = ("site-packages", "dist-packages")  # here one package is a library to the others
 _LIBRARIES = frozenset(
     ("torch", "torchvision", "torchaudio", "numpy", "transformers", *sys.stdlib_module_names)
 )
@@ -137,7 +138,8 @@ class ImportPlaces:
             return self._beneath(folder, name)
         if not name or name.partition(".")[0] in _LIBRARIES:
             return None
-        found = (self._beneath(root, name) for root in self._search_path(folder))
+        roots = [each for each in self._search_path(folder) if not _is_library(name, folder, each)]
+        found = (self._beneath(root, name) for root in roots)
         return next((each for each in found if each is not None), None)
 
     def _beneath(self, folder: str, name: str) -> str | None:
@@ -155,11 +157,21 @@ class ImportPlaces:
                 current = os.path.dirname(current)
                 found.append(current)
             above = _ancestors(current)
-            tops = [index for index, each in enumerate(above) if self.files.is_top(each)]
+            tops = [place for place, each in enumerate(above) if self._is_top(each)]
             for each in above[: tops[0] + 1] if tops else []:
                 found += [each, os.path.join(each, "src")]
             self._roots[folder] = list(dict.fromkeys(found))
         return self._roots[folder]
+
+    def _is_top(self, folder: str) -> bool:
+        return os.path.basename(folder) in _INSTALLED or self.files.is_top(folder)
+
+
+def _is_library(name: str, folder: str, root: str) -> bool:
+    """Tell another package beside the one of a folder, where packages are installed: it is no file of this program."""
+    if os.path.basename(root) not in _INSTALLED or folder == root:
+        return False
+    return os.path.relpath(folder, root).split(os.sep)[0] != name.partition(".")[0]
 
 
 def _ancestors(folder: str) -> list[str]:
