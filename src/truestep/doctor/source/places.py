@@ -44,6 +44,11 @@ class SourceDisk:
         folder, name = os.path.split(path)
         return name in self._list(folder)[0]
 
+    def has(self, folder: str, name: str) -> bool:
+        """Tell whether a folder holds a module or another folder of this name."""
+        path = os.path.join(folder, name)
+        return self.exists(f"{path}.py") or os.path.isdir(path)
+
     def is_top(self, folder: str) -> bool:
         """Tell whether a project begins in a folder."""
         return self._list(folder)[1]
@@ -87,6 +92,11 @@ class SourceTexts(SourceDisk):
         """Tell whether there is such a file."""
         return path in self.texts
 
+    def has(self, folder: str, name: str) -> bool:
+        """Tell whether a folder holds a module or another folder of this name."""
+        path = os.path.join(folder, name)
+        return f"{path}.py" in self.texts or any(each.startswith(path + os.sep) for each in self.texts)
+
     def is_top(self, folder: str) -> bool:
         """Tell whether a project begins in a folder: in the one above all files."""
         return folder == os.path.commonpath([os.path.dirname(each) for each in self.texts])
@@ -103,6 +113,7 @@ class ImportPlaces:
         self.files = files
         self._found: dict[tuple[str, str, int], str | None] = {}
         self._roots: dict[str, list[str]] = {}
+        self._with_first: dict[tuple[str, str], list[str]] = {}
         self._above: dict[str, list[str]] = {}
 
     def find(self, home: str, name: str, dots: int) -> str | None:
@@ -138,9 +149,16 @@ class ImportPlaces:
             return self._beneath(folder, name)
         if not name or name.partition(".")[0] in _LIBRARIES:
             return None
-        roots = [each for each in self._search_path(folder) if not _is_library(name, folder, each)]
-        found = (self._beneath(root, name) for root in roots)
+        found = (self._beneath(root, name) for root in self._roots_with(folder, name.partition(".")[0]))
         return next((each for each in found if each is not None), None)
+
+    def _roots_with(self, folder: str, first: str) -> list[str]:
+        """Return the folders in which the first part of a name is found at all: of a library's, none."""
+        if (folder, first) not in self._with_first:
+            own = [each for each in self._search_path(folder) if not _is_library(first, folder, each)]
+            found = [each for each in own if self.files.has(each, first)]
+            self._with_first[folder, first] = found
+        return self._with_first[folder, first]
 
     def _beneath(self, folder: str, name: str) -> str | None:
         path = os.path.join(folder, *name.split("."))
@@ -167,11 +185,11 @@ class ImportPlaces:
         return os.path.basename(folder) in _INSTALLED or self.files.is_top(folder)
 
 
-def _is_library(name: str, folder: str, root: str) -> bool:
+def _is_library(first: str, folder: str, root: str) -> bool:
     """Tell another package beside the one of a folder, where packages are installed: it is no file of this program."""
     if os.path.basename(root) not in _INSTALLED or folder == root:
         return False
-    return os.path.relpath(folder, root).split(os.sep)[0] != name.partition(".")[0]
+    return os.path.relpath(folder, root).split(os.sep)[0] != first
 
 
 def _ancestors(folder: str) -> list[str]:
