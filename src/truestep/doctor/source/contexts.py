@@ -111,7 +111,7 @@ class CallFrames(ExpressionValues):
 
     def _of_name(self, name: ast.Name, context: CallFrame) -> LocatedExpression | None:
         if name not in self._only_bindings:
-            self._only_bindings[name] = self._only_binding(name)
+            self._only_bindings[name] = _only_binding(self.resolver, name)
         binding = self._only_bindings[name]
         if binding is None:
             return None
@@ -123,16 +123,6 @@ class CallFrames(ExpressionValues):
         if binding.how == "assign":
             return LocatedExpression(binding.value, home)
         return self._unpacked(LocatedExpression(binding.value, home), binding.position)
-
-    def _only_binding(self, name: ast.Name) -> Binding | None:
-        """Return what gives a name its value, where that is one parameter or one assignment."""
-        bindings = self.resolver.reaching(name)
-        if name.id == "self" and bindings and bindings[0].how == "parameter":
-            return bindings[0]
-        (binding,) = bindings if len(bindings) == 1 else (None,)
-        if binding is None or binding.how == "parameter":
-            return binding
-        return binding if binding.value is not None and binding.how in ("assign", "unpack") else None
 
     def _unpacked(self, value: LocatedExpression, position: tuple[int, ...]) -> LocatedExpression | None:
         for place in position:
@@ -171,7 +161,7 @@ class CallFrames(ExpressionValues):
     def _of_object(self, base: LocatedExpression, owner: Class, name: str) -> LocatedExpression | None:
         """Return what an attribute was given when the object was made."""
         if (owner, name) not in self._given_once:
-            self._given_once[owner, name] = self._only_given(owner, name)
+            self._given_once[owner, name] = _only_given(self.resolver, owner, name)
         binding = self._given_once[owner, name]
         if binding is None:
             return None
@@ -186,12 +176,6 @@ class CallFrames(ExpressionValues):
         if binding.how == "assign":
             return LocatedExpression(binding.value, context)
         return self._unpacked(LocatedExpression(binding.value, context), binding.position)
-
-    def _only_given(self, owner: Class, name: str) -> Binding | None:
-        """Return what gives an attribute its value, where that is one assignment."""
-        bindings = self.resolver.attribute_bindings(owner, name)
-        given = [each for each in bindings if each.value is not None and not is_none(each.value)]
-        return given[0] if len(given) == 1 and given[0].how in ("assign", "unpack") else None
 
     def _method_context(self, base: LocatedExpression, function: Function | None) -> CallFrame:
         """Return a call of a method of this object: of its constructor, by which it was made."""
@@ -337,6 +321,24 @@ class CallFrames(ExpressionValues):
             return self.key(value)
         # an expression begins where its first part does: the kind tells them apart
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
+
+
+def _only_binding(resolver: Resolver, name: ast.Name) -> Binding | None:
+    """Return what gives a name its value, where that is one parameter or one assignment."""
+    bindings = resolver.reaching(name)
+    if name.id == "self" and bindings and bindings[0].how == "parameter":
+        return bindings[0]
+    (binding,) = bindings if len(bindings) == 1 else (None,)
+    if binding is None or binding.how == "parameter":
+        return binding
+    return binding if binding.value is not None and binding.how in ("assign", "unpack") else None
+
+
+def _only_given(resolver: Resolver, owner: Class, name: str) -> Binding | None:
+    """Return what gives an attribute its value, where that is one assignment."""
+    bindings = resolver.attribute_bindings(owner, name)
+    given = [each for each in bindings if each.value is not None and not is_none(each.value)]
+    return given[0] if len(given) == 1 and given[0].how in ("assign", "unpack") else None
 
 
 def _only(parts: list[ast.expr | None] | None, context: CallFrame) -> LocatedExpression | None:
