@@ -54,7 +54,7 @@ def told(reading):
 @pytest.fixture
 def in_two_processes(monkeypatch):
     monkeypatch.setattr(processes, "_WORTH_IT", 1)
-    monkeypatch.setattr(os, "cpu_count", lambda: 2)
+    monkeypatch.setattr(processes, "usable_processors", lambda: 2)
     # a progress bar of another test's may wait
     monkeypatch.setattr(processes.threading, "active_count", lambda: 1)
 

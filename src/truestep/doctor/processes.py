@@ -2,13 +2,14 @@
 """Does independent pieces of work in several processes, where that is worth their start."""
 
 import contextlib
-import os
 import sys
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from truestep.core.processors import usable_processors
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection
@@ -22,12 +23,12 @@ _open: "list[Connection]" = []  # this process's ends: one that is forked later 
 
 def is_large(size: int, sizes: Sequence[int]) -> bool:
     """Tell whether a piece of work would keep one process busy while the others have nothing left."""
-    return size >= _WORTH_IT and size * _LARGE * (os.cpu_count() or 1) > sum(sizes)
+    return size >= _WORTH_IT and size * _LARGE * usable_processors() > sum(sizes)
 
 
 def shares_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
     """Return (start, end) of about equal shares of a row, several for each processor: no two take equally long."""
-    number = _LARGE * (os.cpu_count() or 1)
+    number = _LARGE * usable_processors()
     bounds, done = [0], 0
     for index, size in enumerate(sizes):
         done += size
@@ -38,7 +39,7 @@ def shares_of(sizes: Sequence[int]) -> list[tuple[int, int]]:
 
 def are_worth_it(sizes: Sequence[int]) -> bool:
     """Tell whether pieces of work are done sooner by several processes."""
-    several = min(os.cpu_count() or 1, len(sizes)) > 1 and sum(sizes) - max(sizes) >= _WORTH_IT
+    several = min(usable_processors(), len(sizes)) > 1 and sum(sizes) - max(sizes) >= _WORTH_IT
     return several and _can_fork()
 
 
@@ -71,7 +72,7 @@ class ForkedProcesses:
         self._processes: list[BaseProcess] = []
         self._connections: list[Connection] = []
         context: Any = multiprocessing.get_context("fork")
-        for _ in range(min(os.cpu_count() or 1, most)):
+        for _ in range(min(usable_processors(), most)):
             mine, other = context.Pipe()
             _open.append(mine)
             self._connections.append(mine)

@@ -37,7 +37,7 @@ from truestep.doctor.replacement import parse_source
 from truestep.doctor.selection import CheckSelection, FindingsBaseline
 from truestep.doctor.source.entries import ToldReach
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.places import SourceTexts, source_file_text
+from truestep.doctor.source.places import ImportPlaces, SourceDisk, SourceTexts, source_file_text
 from truestep.doctor.source.project import SourceProject
 from truestep.doctor.source.units import SourceUnit, idle_source_units, source_units_of
 from truestep.doctor.tally import ReadTally, Waiting, count_source_read
@@ -68,6 +68,7 @@ def read_paths(
     Raises:
         OptionError: a path that does not exist.
     """
+    global _places
     selection = selection or CheckSelection()
     started = time.perf_counter()
     wanted = [check for check in source_checks() if selection.wants(check.code)]
@@ -75,10 +76,14 @@ def read_paths(
     files = list(files_to_read(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
     known = set(relevant)
-    units = source_units_of(relevant) + idle_source_units([each for each in files if each not in known])
+    _places = ImportPlaces(SourceDisk())
+    units = source_units_of(relevant, _places) + idle_source_units(
+        [each for each in files if each not in known]
+    )
     reading = SourceReading()
     for part in _read_units(units, wanted, cache, ReadTally(files, waiting)):
         reading.add(part)
+    _places = None
     shown = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(shown)
     reading.findings = sorted(shown, key=lambda finding: (finding.place, finding.code))
@@ -145,7 +150,7 @@ def _read_together(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool) 
     with collector_at_rest():
         if unit.is_idle:
             return _parse_all(unit)
-        reading, project = SourceReading(), SourceProject()
+        reading, project = SourceReading(), SourceProject(places=_places)
         files = [_added(path, project, reading) for path in unit.named]
         project.link()
         _linked = list(zip(unit.named, files, strict=True))
@@ -162,6 +167,9 @@ def _read_together(unit: SourceUnit, wanted: list[SourceCheck], is_large: bool) 
 # The files of the unit that is read now, with the programs in each, parsed and linked; those without a path are not to be read
 # themselves. Processes that are forked to share the unit find it here.
 _linked: "list[tuple[Path | None, list[_ReadProgram]]]" = []
+
+# Which files imports mean, as found for the units of the reading at hand. Processes that are forked for it find it here.
+_places: ImportPlaces | None = None
 
 
 def _shared(project: SourceProject, wanted: list[SourceCheck]) -> Iterator[SourceReading]:

@@ -42,6 +42,10 @@ class CallFrames(ExpressionValues):
         self._given: dict[tuple[Function, ast.Call], list[tuple[str, ast.expr, bool]]] = {}
         self._depth = 0
         self._places: dict[ast.AST, str] = {}
+        # what is the same in every call
+        self._only_bindings: dict[ast.Name, Binding | None] = {}
+        self._given_once: dict[tuple[Class, str], Binding | None] = {}
+        self._run_by: dict[ast.Call, Function | None] = {}
 
     # ── where a value was made ────────────────────────────────────────────────────────────────
 
@@ -106,18 +110,16 @@ class CallFrames(ExpressionValues):
         return None
 
     def _of_name(self, name: ast.Name, context: CallFrame) -> LocatedExpression | None:
-        bindings = self.resolver.reaching(name)
-        if name.id == "self" and bindings and bindings[0].how == "parameter":
-            return _argument(bindings[0].parameter_of, "self", context)
-        if len(bindings) != 1:
+        if name not in self._only_bindings:
+            self._only_bindings[name] = _only_binding(self.resolver, name)
+        binding = self._only_bindings[name]
+        if binding is None:
             return None
-        (binding,) = bindings
         if binding.how == "parameter":
             return _argument(binding.parameter_of, name.id, context)
-        if binding.value is None or binding.how not in ("assign", "unpack"):
-            return None
         scope = self.index.scope_of[binding.node]
         home = context.of(scope if isinstance(scope, Function) else None) or TOP
+        assert binding.value is not None
         if binding.how == "assign":
             return LocatedExpression(binding.value, home)
         return self._unpacked(LocatedExpression(binding.value, home), binding.position)
@@ -158,11 +160,11 @@ class CallFrames(ExpressionValues):
 
     def _of_object(self, base: LocatedExpression, owner: Class, name: str) -> LocatedExpression | None:
         """Return what an attribute was given when the object was made."""
-        bindings = self.resolver.attribute_bindings(owner, name)
-        given = [each for each in bindings if each.value is not None and not is_none(each.value)]
-        if len(given) != 1 or given[0].how not in ("assign", "unpack"):
+        if (owner, name) not in self._given_once:
+            self._given_once[owner, name] = _only_given(self.resolver, owner, name)
+        binding = self._given_once[owner, name]
+        if binding is None:
             return None
-        (binding,) = given
         assert binding.value is not None
         if self.index.is_option(binding):
             option = _option_given(base, name)
@@ -200,9 +202,10 @@ class CallFrames(ExpressionValues):
 
     def entered(self, call: ast.Call, context: CallFrame) -> CallFrame | None:
         """Return the call's own context, if a function of the program runs."""
-        function = self.resolver.functions.constructor(call) or self.resolver.functions.target(call)
-        if function is None:
-            function = self._bound_method(call, context)
+        if call not in self._run_by:
+            functions = self.resolver.functions
+            self._run_by[call] = functions.constructor(call) or functions.target(call)
+        function = self._run_by[call] or self._bound_method(call, context)
         return self.enter(function, call, context) if function is not None else None
 
     def _bound_method(self, call: ast.Call, context: CallFrame) -> Function | None:
@@ -318,6 +321,24 @@ class CallFrames(ExpressionValues):
             return self.key(value)
         # an expression begins where its first part does: the kind tells them apart
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
+
+
+def _only_binding(resolver: Resolver, name: ast.Name) -> Binding | None:
+    """Return what gives a name its value, where that is one parameter or one assignment."""
+    bindings = resolver.reaching(name)
+    if name.id == "self" and bindings and bindings[0].how == "parameter":
+        return bindings[0]
+    (binding,) = bindings if len(bindings) == 1 else (None,)
+    if binding is None or binding.how == "parameter":
+        return binding
+    return binding if binding.value is not None and binding.how in ("assign", "unpack") else None
+
+
+def _only_given(resolver: Resolver, owner: Class, name: str) -> Binding | None:
+    """Return what gives an attribute its value, where that is one assignment."""
+    bindings = resolver.attribute_bindings(owner, name)
+    given = [each for each in bindings if each.value is not None and not is_none(each.value)]
+    return given[0] if len(given) == 1 and given[0].how in ("assign", "unpack") else None
 
 
 def _only(parts: list[ast.expr | None] | None, context: CallFrame) -> LocatedExpression | None:

@@ -19,6 +19,8 @@ from truestep.doctor.source.loop_state import LoopState
 MAX_PARTS = 64  # of what one value is computed from
 _RUN = "the loop that is run"  # what is asked of it is asked of no world
 
+_VARIABLES = frozenset((ast.Name, ast.Attribute, ast.Subscript))
+_MADE_ELSEWHERE = _VARIABLES | {ast.IfExp}
 _GREATEST = 2**63  # larger ones are no counts, and squares of squares take for ever
 _COMPARE = {
     ast.Eq: operator.eq, ast.NotEq: operator.ne, ast.Lt: operator.lt, ast.LtE: operator.le, ast.Gt: operator.gt,
@@ -78,6 +80,8 @@ class ExpressionValues(ABC):
 
     def _value(self, value: LocatedExpression) -> Any:
         node, context = value.node, value.context
+        if type(node) in _VARIABLES:  # most are, and a `match` asks for each kind in turn
+            return self._of_variable(value)
         match node:
             case ast.Constant():
                 return node.value
@@ -117,7 +121,7 @@ class ExpressionValues(ABC):
         self.asked.append(name)
         if name in self.world:
             return self.world[name]
-        if isinstance(value.node, (ast.Name, ast.Attribute, ast.Subscript, ast.IfExp)):
+        if type(value.node) in _MADE_ELSEWHERE:
             made = self.origin(value)
             if made.node is not value.node:
                 return self.value(made)
@@ -131,13 +135,14 @@ class ExpressionValues(ABC):
         return UNKNOWN if any(isinstance(each, UnknownValue) for each in values) else not deciding
 
     def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
-        whole = self.variable(LocatedExpression(node, context))
         sides = LocatedExpression(node.left, context), LocatedExpression(node.comparators[0], context)
         if isinstance(node.ops[0], (ast.In, ast.NotIn)):
             found = self._among(sides[0], node.comparators[0])
             return found if isinstance(found, UnknownValue) else found is isinstance(node.ops[0], ast.In)
         found = compare(node.ops[0], *(self.value(each) for each in sides))
-        return found if not isinstance(found, UnknownValue) else self._chosen(whole)
+        if not isinstance(found, UnknownValue):
+            return found
+        return self._chosen(self.variable(LocatedExpression(node, context)))
 
     def _among(self, value: LocatedExpression, options: ast.expr) -> Any:
         left = self.value(value)

@@ -14,6 +14,7 @@ from truestep.doctor.source.linking import BENEATH
 
 _TOP = (".git", "pyproject.toml", "setup.py", "setup.cfg", ".hg")  # what marks the top of a project
 _LEVELS = 6  # folders above a file in which its imports are looked for
+_INSTALLED = ("site-packages", "dist-packages")  # here one package is a library to the others
 _LIBRARIES = frozenset(
     ("torch", "torchvision", "torchaudio", "numpy", "transformers", *sys.stdlib_module_names)
 )
@@ -33,15 +34,36 @@ def source_file_text(path: str | os.PathLike[str]) -> str:
 
 
 class SourceDisk:
-    """Source files on the disk."""
+    """Source files on the disk; each folder is listed once, as Python's own search for modules does it."""
+
+    def __init__(self) -> None:
+        self._listed: dict[str, tuple[set[str], bool]] = {}
 
     def exists(self, path: str) -> bool:
-        """Tell whether there is such a file."""
-        return os.path.isfile(path)
+        """Tell whether there is such a Python file."""
+        folder, name = os.path.split(path)
+        return name in self._list(folder)[0]
+
+    def has(self, folder: str, name: str) -> bool:
+        """Tell whether a folder holds a module or another folder of this name."""
+        path = os.path.join(folder, name)
+        return self.exists(f"{path}.py") or os.path.isdir(path)
 
     def is_top(self, folder: str) -> bool:
         """Tell whether a project begins in a folder."""
-        return any(os.path.exists(os.path.join(folder, each)) for each in _TOP)
+        return self._list(folder)[1]
+
+    def _list(self, folder: str) -> tuple[set[str], bool]:
+        """Return the names of the Python files in a folder, and whether a project begins there."""
+        if folder not in self._listed:
+            try:
+                with os.scandir(folder) as found:
+                    entries = [each for each in found if each.name.endswith(".py") or each.name in _TOP]
+            except (OSError, ValueError):
+                entries = []
+            names = {each.name for each in entries if each.name.endswith(".py") and _is_file(each)}
+            self._listed[folder] = names, any(each.name in _TOP for each in entries)
+        return self._listed[folder]
 
     def text(self, path: str) -> str:
         """Return the text of a file in its own encoding.
@@ -52,15 +74,28 @@ class SourceDisk:
         return source_file_text(path)
 
 
+def _is_file(entry: "os.DirEntry[str]") -> bool:
+    try:
+        return entry.is_file()  # or a link to one
+    except OSError:
+        return False
+
+
 class SourceTexts(SourceDisk):
     """Files that are given as texts; nothing is looked for on the disk."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
+        super().__init__()
         self.texts = {os.path.abspath(path): text for path, text in texts.items()}
 
     def exists(self, path: str) -> bool:
         """Tell whether there is such a file."""
         return path in self.texts
+
+    def has(self, folder: str, name: str) -> bool:
+        """Tell whether a folder holds a module or another folder of this name."""
+        path = os.path.join(folder, name)
+        return f"{path}.py" in self.texts or any(each.startswith(path + os.sep) for each in self.texts)
 
     def is_top(self, folder: str) -> bool:
         """Tell whether a project begins in a folder: in the one above all files."""
@@ -78,7 +113,8 @@ class ImportPlaces:
         self.files = files
         self._found: dict[tuple[str, str, int], str | None] = {}
         self._roots: dict[str, list[str]] = {}
-        self._existing: dict[str, bool] = {}
+        self._with_first: dict[tuple[str, str], list[str]] = {}
+        self._above: dict[str, list[str]] = {}
 
     def find(self, home: str, name: str, dots: int) -> str | None:
         """Return the path of the file that an import in `home` means, if it is a local one."""
@@ -93,13 +129,15 @@ class ImportPlaces:
         found = self.find(home, name, dots)
         if found is not None:
             yield found
-            yield from self._packages_above(found)
+            yield from self._packages_from(os.path.dirname(found))
 
-    def _packages_above(self, path: str) -> Iterator[str]:
-        folder = os.path.dirname(path)
-        while self._exists(os.path.join(folder, "__init__.py")):
-            yield os.path.join(folder, "__init__.py")
-            folder = os.path.dirname(folder)
+    def _packages_from(self, folder: str) -> list[str]:
+        """Return the packages that a folder and those above it are, the innermost first."""
+        if folder not in self._above:
+            own = os.path.join(folder, "__init__.py")
+            is_package = self.files.exists(own)
+            self._above[folder] = [own, *self._packages_from(os.path.dirname(folder))] if is_package else []
+        return self._above[folder]
 
     def _search(self, home: str, name: str, dots: int) -> str | None:
         folder = os.path.dirname(home)
@@ -111,13 +149,21 @@ class ImportPlaces:
             return self._beneath(folder, name)
         if not name or name.partition(".")[0] in _LIBRARIES:
             return None
-        found = (self._beneath(root, name) for root in self._search_path(folder))
+        found = (self._beneath(root, name) for root in self._roots_with(folder, name.partition(".")[0]))
         return next((each for each in found if each is not None), None)
+
+    def _roots_with(self, folder: str, first: str) -> list[str]:
+        """Return the folders in which the first part of a name is found at all: of a library's, none."""
+        if (folder, first) not in self._with_first:
+            own = [each for each in self._search_path(folder) if not _is_library(first, folder, each)]
+            found = [each for each in own if self.files.has(each, first)]
+            self._with_first[folder, first] = found
+        return self._with_first[folder, first]
 
     def _beneath(self, folder: str, name: str) -> str | None:
         path = os.path.join(folder, *name.split("."))
         for candidate in (os.path.join(path, "__init__.py"), f"{path}.py" if name else ""):
-            if candidate and self._exists(candidate):
+            if candidate and self.files.exists(candidate):
                 return candidate
         return None
 
@@ -125,20 +171,25 @@ class ImportPlaces:
         """Return the folders in which a file's imports are looked for, as Python would, the likeliest first."""
         if folder not in self._roots:
             found, current = [folder], folder
-            while self._exists(os.path.join(current, "__init__.py")):
+            while self.files.exists(os.path.join(current, "__init__.py")):
                 current = os.path.dirname(current)
                 found.append(current)
             above = _ancestors(current)
-            tops = [index for index, each in enumerate(above) if self.files.is_top(each)]
+            tops = [place for place, each in enumerate(above) if self._is_top(each)]
             for each in above[: tops[0] + 1] if tops else []:
                 found += [each, os.path.join(each, "src")]
             self._roots[folder] = list(dict.fromkeys(found))
         return self._roots[folder]
 
-    def _exists(self, path: str) -> bool:
-        if path not in self._existing:
-            self._existing[path] = self.files.exists(path)
-        return self._existing[path]
+    def _is_top(self, folder: str) -> bool:
+        return os.path.basename(folder) in _INSTALLED or self.files.is_top(folder)
+
+
+def _is_library(first: str, folder: str, root: str) -> bool:
+    """Tell another package beside the one of a folder, where packages are installed: it is no file of this program."""
+    if os.path.basename(root) not in _INSTALLED or folder == root:
+        return False
+    return os.path.relpath(folder, root).split(os.sep)[0] != first
 
 
 def _ancestors(folder: str) -> list[str]:

@@ -17,9 +17,9 @@ from truestep.doctor.source.resolving import Resolver
 class SourceProject:
     """Reads files once, links their imports, and follows the program from each place where it is entered."""
 
-    def __init__(self, files: SourceDisk | None = None) -> None:
-        self.files = files or SourceDisk()
-        self._places = ImportPlaces(self.files)
+    def __init__(self, files: SourceDisk | None = None, places: ImportPlaces | None = None) -> None:
+        self._places = places or ImportPlaces(files or SourceDisk())
+        self.files = self._places.files
         self.index = Index()
         self.resolver = Resolver(self.index, self._find)
         self.modules: dict[str, SourceModule] = {}  # by full path

@@ -34,10 +34,11 @@ _QUIET = ("unknown", "forward", "count")  # what a branch may hold without its t
 _UPDATE = ("backward", "step", "zero_grad", "scaler_update", "learn")  # what is worth one before all else
 
 # what is run for its expressions alone, or not where it stands
-_SIMPLE = (
-    ast.FunctionDef, ast.AsyncFunctionDef, ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete, ast.Assert,
-    ast.Import, ast.ImportFrom, ast.Global, ast.Nonlocal, ast.Pass,
-)  # fmt: skip
+_FUNCTIONS = frozenset((ast.FunctionDef, ast.AsyncFunctionDef))
+_SIMPLE = _FUNCTIONS | {
+    ast.Expr, ast.Assign, ast.AugAssign, ast.AnnAssign, ast.Delete, ast.Assert, ast.Import, ast.ImportFrom, ast.Global,
+    ast.Nonlocal, ast.Pass,
+}  # fmt: skip
 
 
 class ProgramTracer:
@@ -157,15 +158,17 @@ class ProgramTracer:
         """Return the statements of a block in which something may happen, or which leave it."""
         if id(body) not in self.blocks:
             self.blocks[id(body)] = [
-                each for each in body if not isinstance(each, _SIMPLE) or self.parts.of(each)
+                each for each in body if type(each) not in _SIMPLE or self.parts.of(each)
             ]
         return self.blocks[id(body)]
 
     def statement(self, node: ast.stmt, path: Path, context: CallFrame) -> bool:
         """Run a statement, and tell whether it leaves its block for certain."""
+        if type(node) in _SIMPLE:  # most are
+            if type(node) not in _FUNCTIONS:  # a function's body happens where it is called
+                self.expressions(node, path, context)
+            return False
         match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef():
-                pass  # a function's body happens where it is called
             case ast.ClassDef():
                 self.statements(node.body, path, context)
             case ast.For() | ast.AsyncFor():

@@ -45,10 +45,10 @@ def idle_source_units(files: Sequence[Path]) -> list[SourceUnit]:
     return units
 
 
-def source_units_of(files: Iterable[Path]) -> list[SourceUnit]:
+def source_units_of(files: Iterable[Path], places: ImportPlaces | None = None) -> list[SourceUnit]:
     """Return the units of some files, in the order of their first ones; one that can't be opened has no digest."""
     named = {os.path.normpath(each.absolute()): each for each in files}
-    contents, meant = _closed(named)
+    contents, meant = _closed(named, places or ImportPlaces(SourceDisk()))
     root = _Roots()
     for full, others in meant.items():
         for each in others:
@@ -71,14 +71,14 @@ def source_units_of(files: Iterable[Path]) -> list[SourceUnit]:
 def files_reached_from(files: Iterable[Path]) -> list[str]:
     """Return the full paths of local files that some files reach by their imports, without themselves."""
     named = {os.path.normpath(each.absolute()) for each in files}
-    return sorted(_closed(named)[0].keys() - named)
+    return sorted(_closed(named, ImportPlaces(SourceDisk()))[0].keys() - named)
 
 
-def _closed(named: Iterable[str]) -> tuple[dict[str, bytes], dict[str, list[str]]]:
+def _closed(named: Iterable[str], places: ImportPlaces) -> tuple[dict[str, bytes], dict[str, list[str]]]:
     """Return, by full path, the contents of some files and of all that their imports reach, and what each imports."""
     contents: dict[str, bytes] = {}
     meant: dict[str, list[str]] = {}
-    places, waiting = ImportPlaces(SourceDisk()), list(named)
+    waiting = list(named)
     while waiting:
         full = waiting.pop()
         if full in contents or (content := _bytes_of(full)) is None:

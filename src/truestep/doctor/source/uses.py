@@ -16,8 +16,8 @@ from truestep.doctor.source.once import each_once
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
-_INNER = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
-_OF_OTHERS = (ast.Global, ast.Nonlocal)
+_INNER = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
+_OF_OTHERS = frozenset((ast.Global, ast.Nonlocal))
 _SEES_ALL = ("locals", "vars", "eval", "exec", "globals")  # what calls these may read any name
 
 
@@ -159,10 +159,11 @@ def _read_by_inner(function: ast.AST) -> Names:
     """Return the names that inner functions and classes read, at whatever time, and those that belong elsewhere."""
     found: set[str] = set()
     for node in walk(function):
-        if isinstance(node, _INNER) and node is not function:
-            found |= names_read(node)
-        elif isinstance(node, _OF_OTHERS):
-            found.update(node.names)
+        kind = type(node)
+        if kind in _INNER:
+            found |= names_read(node) if node is not function else _NONE
+        elif kind in _OF_OTHERS:
+            found.update(node.names)  # type: ignore[attr-defined]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SEES_ALL:
             found |= {each.id for each in walk(function) if isinstance(each, ast.Name)}
     return frozenset(found)

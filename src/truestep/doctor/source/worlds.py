@@ -76,10 +76,14 @@ class Varying:
     def __init__(self, resolver: Resolver) -> None:
         self.resolver = resolver
         self.numbered: set[ast.AST] = set()  # parameters that a library gives the number of the batch
+        self._asked: dict[ast.expr, bool] = {}
 
     def is_asked_by(self, test: ast.expr) -> bool:
         """Tell a test of a counter: what stands behind `continue` is done in the other batches."""
-        return any(isinstance(each, ast.Mod) or self.counts(each) for each in walk(test))
+        if test not in self._asked:
+            found = any(isinstance(each, ast.Mod) or self.counts(each) for each in walk(test))
+            self._asked[test] = found
+        return self._asked[test]
 
     def counts(self, node: ast.AST) -> bool:
         """Tell whether a name has another value in each batch: no world can choose one for it."""

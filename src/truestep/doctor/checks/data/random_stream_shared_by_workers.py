@@ -46,14 +46,14 @@ class RandomStreamSharedByWorkers(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a generator made in __init__ of a data set and drawn from per sample."""
         for owner in module.kinds.classes_of("dataset", "iterable dataset"):
-            if _is_made(module, owner) and not module.program.answer(_may_have_workers):
-                continue  # the one copy is the program's own
             for name, bindings in module.classes.attributes(owner).items():
                 value = bindings[0].value
                 made = isinstance(value, ast.Call) and module.qualify(value.func) in GENERATORS
                 home = getattr(module.scope(bindings[0].node), "name", "")
                 again = len(bindings) > 1 or self._seeded(module, owner, name)
                 if made and home == "__init__" and not again and self._drawn(owner, name):
+                    if _is_made(module, owner) and not module.program.answer(_may_have_workers):
+                        continue  # the one copy is the program's own
                     yield At(
                         bindings[0].node,
                         f"Every worker gets a copy of self.{name} and draws the same numbers.",

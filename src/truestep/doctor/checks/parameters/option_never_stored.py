@@ -53,11 +53,11 @@ class OptionNeverStored(SourceCheck):
         if not module.program.answer(mentions_torch):
             return
         for owner in module.named_classes:
-            if not _is_in_sight(module, owner):
+            options = _options(owner).difference(module.classes.attributes(owner))
+            if not options or not _is_in_sight(module, owner):
                 continue
-            options = _options(owner)
             seen: set[str] = set()
-            for read in module.inside(owner, ast.Attribute) if options else ():
+            for read in module.inside(owner, ast.Attribute):
                 own = isinstance(read.value, ast.Name) and read.value.id == "self"
                 if (
                     not own
