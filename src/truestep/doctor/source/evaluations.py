@@ -8,6 +8,7 @@ from functools import cached_property
 
 from truestep.doctor.library.layers import DROPPING_LAYERS
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.behind import switches_off
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
@@ -15,7 +16,6 @@ from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.untaken import SettledValues, is_never_taken
 from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
 
-_SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|validate|validation|val|test|predict|inference)(_|$)", re.IGNORECASE
 )
@@ -27,26 +27,15 @@ _SAME_TENSOR = frozenset(
 _SENSITIVE = re.compile(r"(Dropout|BatchNorm|AlphaDropout|SyncBatchNorm)")
 
 
-def is_switch(module: SourceModule, node: ast.expr, *names: str) -> bool:
-    """Tell whether an expression is torch.no_grad() or another of these switches, called or bare."""
-    qualified = module.qualify(node.func if isinstance(node, ast.Call) else node)
-    return qualified in {f"{home}{name}" for home in _SWITCHES for name in names}
-
-
 def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
     blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
-    if any(
-        is_switch(module, item.context_expr, "no_grad", "inference_mode")
-        for block in blocks
-        for item in block.items
-    ):
-        return True
     functions = [
         module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)
     ]
     functions.append(module.enclosing(event.node, ast.FunctionDef))
     decorators = [each for function in functions for each in getattr(function, "decorator_list", [])]
-    return any(is_switch(module, each, "no_grad", "inference_mode") for each in decorators)
+    managers = [item.context_expr for block in blocks for item in block.items]
+    return any(switches_off(each) for each in [*managers, *decorators])
 
 
 class TrainedModels:
