@@ -160,8 +160,7 @@ class SettledValues(ExpressionValues):
         if isinstance(parent, (ast.ClassDef, ast.arg, ast.AnnAssign, ast.FunctionDef, ast.Attribute)):
             return False  # a base, a type, a decorator, a part of it
         is_asked = isinstance(parent, ast.Call) and self.module.qualify(parent.func) in _ASKS_ALONE
-        is_called = isinstance(parent, ast.Call) and parent.func is name
-        return not is_asked and not is_called
+        return not is_asked and not self.index.is_called(name)
 
 
 def is_never_taken(module: SourceModule, node: ast.AST, made: ast.Call | None = None) -> bool:
