@@ -3,7 +3,8 @@
 
 import pytest
 
-from tests.support.told import loud
+from tests.support.told import loud, told
+from truestep.doctor.finding import Severity
 
 # ── EVAL008: layers that are built where an argument asks for them ─────────────────────────────
 
@@ -211,3 +212,136 @@ def test_a_sampler_behind_a_test_that_never_holds(test):
     assert not loud("DIST001", program.replace("TEST", test))
     assert loud("DIST001", program.replace("TEST", "True"))
     assert loud("DIST001", program.replace("TEST", "torch.distributed.is_initialized()"))
+
+
+# ── any code: what no run in sight comes by is no bug ──────────────────────────────────────────
+
+TRAINS = """
+{before}
+class Training:
+    {shared} = 0
+
+    def run(self, net, opt, loader, {parameter}):
+        for x, y in loader:
+            loss = F.cross_entropy(net(x), y)
+            if {test}:
+                F.cross_entropy(net(x).softmax(1), y).backward()
+            loss.backward()
+            opt.step()
+            opt.zero_grad()
+
+
+def main(training, net, opt, loader):
+    {called}
+"""
+PLAIN = {
+    "before": "",
+    "shared": "amp",
+    "parameter": "extra=False",
+    "called": "Training().run(net, opt, loader)",
+}
+
+
+@pytest.mark.parametrize(
+    ("test", "changes"),
+    [
+        ("extra", {}),
+        ("extra is True", {}),
+        ("self.amp", {}),
+        ("USE", {"before": "USE = False"}),
+        ("USE and x.any()", {"before": "USE = 0"}),
+        ("self.amp > 3 or extra", {}),
+        ("False", {}),
+    ],
+)
+def test_a_mistake_that_no_run_comes_by_is_a_risk(test, changes):
+    assert told("LOSS001", TRAINS.format(**PLAIN | changes | {"test": test})) == [Severity.RISK]
+
+
+@pytest.mark.parametrize(
+    ("test", "changes"),
+    [
+        ("extra", {"called": "Training().run(net, opt, loader, True)"}),
+        ("extra", {"called": "Training().run(net, opt, loader, extra=ask())"}),
+        ("extra", {"called": "Training().run(net, opt, loader, **options)"}),
+        ("extra", {"called": "training.run(net, opt, loader, True)"}),
+        ("extra", {"called": "run = Training().run\n    run(net, opt, loader, True)"}),
+        ("extra", {"called": "later(Training().run, extra=True)"}),
+        ("self.amp", {"called": "made = Training()\n    made.amp = 1"}),
+        ("self.amp", {"called": "Training.amp = 1"}),
+        ("self.amp", {"called": "training.amp = ask()"}),
+        ("self.amp", {"called": "setattr(training, 'amp', 1)"}),
+        (
+            "self.amp",
+            {"before": "class Base:\n    pass", "called": "class Own(Training):\n        amp = 1\n    Own()"},
+        ),
+        ("USE", {"before": "USE = False\ndef use():\n    global USE\n    USE = True"}),
+        ("USE", {"before": "USE = False\nif ask():\n    USE = True"}),
+        ("USE", {"before": "from config import USE"}),
+        ("USE", {"before": "USE = 0\nUSE += ask()"}),
+        ("USE['it']", {"before": "USE = {'it': False}\nUSE['it'] = ask()"}),
+        ("USE['it']", {"before": "USE = {'it': False}\nUSE.update(ask())"}),
+        ("USE.it", {"before": "import argparse\nUSE = argparse.Namespace(it=False)"}),
+        ("not extra", {}),
+        ("extra or True", {}),
+        ("len(x) > 3", {}),
+        ("__name__ == '__main__'", {}),
+        ("net.training", {}),
+    ],
+)
+def test_a_mistake_that_a_run_may_come_by_is_a_bug(test, changes):
+    assert told("LOSS001", TRAINS.format(**PLAIN | changes | {"test": test})) == [Severity.BUG]
+
+
+CALLED = """
+{decorator}
+def scaled(net, x, y, extra=None):
+    if extra is not None:
+        return F.cross_entropy(net(x).softmax(1), y)
+    return F.cross_entropy(net(x), y)
+
+
+class Task({base}):
+    def {method}(self, net, x, y, extra=None):
+        if extra is not None:
+            return F.cross_entropy(net(x).softmax(1), y)
+        return F.cross_entropy(net(x), y)
+
+
+def train(net, opt, loader, task):
+    for x, y in loader:
+        opt.zero_grad()
+        {called}.backward()
+        opt.step()
+"""
+ASIDE = {"decorator": "", "base": "", "method": "other", "called": "scaled(net, x, y)"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"decorator": "import click\n@click.command()\n@click.option('--extra')"},
+        {"decorator": "import hydra\n@hydra.main()"},
+        {"base": "nn.Module", "method": "forward"},
+        {"method": "__call__"},
+        {"base": "lightning.LightningModule", "decorator": "import lightning", "method": "training_step"},
+        {"base": "Engine", "decorator": "from engines import Engine", "method": "on_batch"},
+        {"called": "task.other(net, x, y, 1)"},
+    ],
+)
+def test_what_is_called_out_of_sight_may_be_given_anything(changes):
+    assert Severity.BUG in told("LOSS001", CALLED.format(**ASIDE | changes))
+
+
+def test_what_is_called_in_sight_alone():
+    assert told("LOSS001", CALLED.format(**ASIDE)) == [Severity.RISK] * 2
+    assert told("LOSS001", CALLED.format(**ASIDE | {"base": "nn.Module"})) == [Severity.RISK] * 2
+
+
+def test_another_file_may_set_a_name():
+    files = {
+        "config.py": "USE = False\n",
+        "main.py": TRAINS.format(**PLAIN | {"before": "import config", "test": "config.USE"}),
+    }
+    assert told("LOSS001", files) == [Severity.RISK]
+    assert told("LOSS001", files | {"go.py": "import config, main\nconfig.USE = True\n"}) == [Severity.BUG]

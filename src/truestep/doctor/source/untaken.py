@@ -14,6 +14,7 @@ from truestep.doctor.source.names import Binding, Class, Function, Scope
 _EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _ASKS_ALONE = ("isinstance", "issubclass", "super")  # what is given a class to look at
 _MAJOR = ("sys.version_info.major", "six.PY3")
+_PLAIN = ("torch.", "staticmethod", "classmethod")
 Given = list[ast.expr | None]
 
 
@@ -61,10 +62,11 @@ class SettledValues(ExpressionValues):
     def _stands_for(self, node: ast.expr) -> Given:
         match node:
             case ast.Name():
-                outside: Given = [None] if self._is_set_from_outside(node) else []
+                outside: Given = [None] if self._is_set_from_outside(node.id) else []
                 return [*self._bound(self.resolver.reaching(node), node.id), *outside]
-            case ast.Subscript() if self.module.qualify(node.value) == "sys.version_info":
-                return [ast.Constant(3) if getattr(node.slice, "value", None) == 0 else None]
+            case ast.Subscript():  # of tables, whoever has one may change it
+                is_major = ast.unparse(node) == "sys.version_info[0]"
+                return [ast.Constant(3) if is_major else None]
             case ast.Attribute() if self.module.qualify(node) in _MAJOR:
                 return [ast.Constant(3)]
             case ast.Attribute() if (owner := self.resolver.classes.of(node.value)) is not None:
@@ -77,12 +79,16 @@ class SettledValues(ExpressionValues):
                 )
             case ast.Call():
                 return list(self.resolver.results_of(node))
+            case ast.Attribute() if self._is_set_from_outside(node.attr):
+                return [None]
         return self.resolver.definitions(node)
 
-    def _is_set_from_outside(self, name: ast.Name) -> bool:
-        """Tell a name to which another file gives a value: `config.RATE = 0.1`."""
-        bases = [base for base, _ in self.index.written.get(name.id, [])]
-        return any(self.resolver.names.module_named(each) is not None for each in bases)
+    def _is_set_from_outside(self, name: str) -> bool:
+        """Tell a name to which another file, or a function by `global`, gives a value: `config.RATE = 0.1`."""
+        bases = [base for base, _ in self.index.written.get(name, [])]
+        return any(self.resolver.names.module_named(each) is not None for each in bases) or any(
+            name in each.declared_outside and name in each.bindings for each in self.index.names.values()
+        )
 
     def _of_attribute(self, owner: Class, name: str) -> Given:
         classes = self.resolver.classes
@@ -90,18 +96,23 @@ class SettledValues(ExpressionValues):
         for heir in () if self.made is not None else classes.heirs(owner):
             bindings = [*bindings, *self.index.attributes.get(heir, {}).get(name, [])]
         foreign = [base for base, _ in self.index.written.get(name, []) if not _is_self(base)]
-        if any(classes.of(each) is None for each in foreign) or self._is_set_by_text(owner):
+        if any(classes.of(each) is None for each in foreign) or self._is_set_by_text(owner, name):
             return [None]
         return [None] if any(self.index.is_option(each) for each in bindings) else self._bound(bindings, name)
 
-    def _is_set_by_text(self, owner: Class) -> bool:
-        """Tell `setattr(self, name, value)` and `self.__dict__.update(options)` of a class."""
+    def _is_set_by_text(self, owner: Class, name: str) -> bool:
+        """Tell `setattr(self, name, value)` and `self.__dict__.update(options)` of a class, or of an object of it."""
         lineage = self.resolver.classes.lineage(owner)
-        by_text = [
-            *(each for each in self.index.calls.get("setattr", ()) if each.args and _is_self(each.args[0])),
-            *(each for each in self.index.calls.get("update", ()) if "__dict__" in ast.dump(each.func)),
-        ]
-        return any(self.index.enclosing(each, ast.ClassDef) in lineage for each in by_text)
+        for call in self.index.calls.get("setattr", ()):
+            held, text = (*call.args[:2], None, None)[:2]
+            of_own = held is not None and self._class_of(held) in lineage
+            if (of_own and not isinstance(text, ast.Constant)) or getattr(text, "value", None) == name:
+                return True
+        updates = [each for each in self.index.calls.get("update", ()) if "__dict__" in ast.dump(each.func)]
+        return any(self.index.enclosing(each, ast.ClassDef) in lineage for each in updates)
+
+    def _class_of(self, node: ast.expr) -> Class | None:
+        return self.index.enclosing(node, ast.ClassDef) if _is_self(node) else self.resolver.classes.of(node)
 
     def _bound(self, bindings: list[Binding], name: str) -> Given:
         found: Given = []
@@ -115,7 +126,8 @@ class SettledValues(ExpressionValues):
     def _passed(self, function: Function, name: str) -> Given:
         """Return what the calls in sight pass, or the default where there are none; None for what is out of sight."""
         calls = self._calls(function)
-        if any(_is_by_class(each) for each in calls) or self._is_handed_on(function):
+        is_open = any(_is_by_class(each) for each in calls) or self._may_be_called(function)
+        if is_open or self._is_handed_on(function):
             return [None]
         return [argument_for(function, each, name) for each in calls] or [default_of(function, name)]
 
@@ -152,7 +164,37 @@ class SettledValues(ExpressionValues):
             for each in file.read_under(meant.name)
         )
 
+    def _may_be_called(self, function: Function) -> bool:
+        """Tell what the language, a library or a decorator calls, and a method that is called on nobody knows what."""
+        if isinstance(function, ast.Lambda) or function.name == "__init__":
+            return isinstance(function, ast.Lambda)
+        owner = self.index.parents.get(function)
+        made = [each.func if isinstance(each, ast.Call) else each for each in function.decorator_list]
+        is_plain = all((self.module.qualify(each) or "").startswith(_PLAIN) for each in made)
+        if not is_plain or not isinstance(owner, ast.ClassDef):
+            return not is_plain  # a command's options are given where it is started
+        if function.name == "forward" or function.name.startswith("__") or self._is_over_library(owner):
+            return True
+        calls = [each.func for each in self.index.calls.get(function.name, ())]
+        held = [each.value for each in calls if isinstance(each, ast.Attribute)]
+        return any(self._is_of_any_class(each) for each in held)
+
+    def _is_over_library(self, owner: Class) -> bool:
+        """Tell a class whose base is out of sight, which may call its methods; modules of torch do so with few."""
+        bases = [base for each in self.resolver.classes.lineage(owner) for base in each.bases]
+        unseen = [self.module.qualify(each) for each in bases if self.resolver.classes.named(each) is None]
+        return any(each not in ("torch.nn.Module", "object", "abc.ABC") for each in unseen)
+
+    def _is_of_any_class(self, held: ast.expr) -> bool:
+        is_known = self.resolver.classes.of(held) or self.resolver.classes.named(held)
+        return is_known is None and self.module.kind(held) is None and not self.module.qualify(held)
+
     def _is_meant(self, name: ast.expr, meant: Scope | Class) -> bool:
+        if isinstance(name, ast.Attribute) and isinstance(
+            owner := self.index.parents.get(meant), ast.ClassDef
+        ):
+            held = self.resolver.classes.of(name.value)
+            return held in (None, owner) or owner in self.resolver.classes.lineage(held)
         return self.resolver.classes.named(name) is meant or self.resolver.functions.named(name) is meant
 
     def _hands_on(self, name: ast.expr) -> bool:

@@ -13,7 +13,6 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.source.apart import parsed_as_written
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, Function, Scope
-from truestep.doctor.source.untaken import is_never_taken
 from truestep.doctor.source.uses import is_behind_exit
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
@@ -147,7 +146,7 @@ def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> boo
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
     """A training that comes here stops; of what none comes by, nobody knows whether it is ever run."""
     comes_by = module.scope(name) in module.program.answer(_scopes_of_trainings)
-    return BUG if comes_by and not is_never_taken(module, name) else RISK
+    return BUG if comes_by else RISK
 
 
 def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
