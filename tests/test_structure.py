@@ -156,7 +156,6 @@ ONE_IMPORTER = {
     "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
     "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
-    "deciding": "what tests give in one world; with contexts.py one file of 540 lines",
     "eventful_parts": "a part of tracing.py, which would have 450 lines and more",
     "functions": "a service of its own; with resolving.py one file of 410 lines",
     "holders": "which model belongs to which optimizer; with events.py one file of 350 lines and two matters",

@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.support.told import loud
+from tests.support.told import loud, told
 
 # ── MEM001: a sum that is made where gradients are off has no graph ────────────────────────────
 
@@ -77,6 +77,35 @@ def test_volatile_without_gradients_is_no_mistake(around):
     made = "torch.autograd.Variable(x, volatile=True)"
     assert not loud("OLD007", around.format(made))
     assert loud("OLD007", f"v = {made}")
+
+
+NEEDS_NONE = [
+    "targets = [{} for ann in targets]",
+    "target_var = {}",
+    "self.priors = {}",
+    "labels, other = {}, 1",
+    "y = {}",
+    "gt_v = {}.cuda()",
+    "loss = F.cross_entropy(net(x), torch.autograd.Variable(labels.cuda(), volatile=True))",
+]
+NEEDS_ONE = [
+    "images = {}",
+    "input_var = {}",
+    "x, y = {}, torch.autograd.Variable(y)",
+    "out = net({})",
+    "return net({}).max(1)",
+    "hidden = [{} for h in hidden]",
+    "labels = net({})",
+]
+
+
+@pytest.mark.parametrize(("lines", "loudness"), [(NEEDS_NONE, False), (NEEDS_ONE, True)])
+def test_volatile_of_targets_is_a_question(lines, loudness):
+    for line in lines:
+        made = "torch.autograd.Variable(x.cuda(), volatile=True)"
+        text = f"class Task:\n    def f(self, x, net, ann, y, labels, hidden, targets):\n        {line.format(made)}\n"
+        assert loud("OLD007", text) is loudness, line
+        assert told("OLD007", text), line
 
 
 # ── PARAM004: a module in name only ────────────────────────────────────────────────────────────

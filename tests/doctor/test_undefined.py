@@ -125,3 +125,58 @@ def test_a_part_of_something_else_is_not_judged(tmp_path):
     assert told(tmp_path, "import torch\n\nfor x, y in loader:\n    print(x, y)\n") == []
     assert told(tmp_path, "import torch\n\nprint(alpha, beta, gamma)\n") == []
     assert told(tmp_path, "import torch\n\nprint(alpha)\n") == [(3, "risk")]
+
+
+# ── what is said of a name that something else binds for itself ────────────────────────────────
+
+OTHERS = [
+    ("def other():\n    factor = 2\n    return factor", "other"),
+    ("def other(factor):\n    return factor", "other"),
+    ("def other():\n    for factor in range(3):\n        print(factor)", "other"),
+    ("class Other:\n    factor = 2", "Other"),
+    ("class Other:\n    def __init__(self, factor):\n        self.factor = factor", "__init__"),
+    ("def other():\n    import math as factor\n    return factor.pi", "other"),
+]
+NOTHING = [
+    "def other():\n    return [factor for factor in range(3)]",
+    "class Other:\n    def __init__(self):\n        self.factor = 2",
+    "def other(factors):\n    return factors.factor",
+]
+
+
+def message(tmp_path, before):
+    path = tmp_path / "train.py"
+    path.write_text(
+        LOOP.format(scaled="return output * factor", shown="return output") + "\n\n" + before + "\n"
+    )
+    found = [each.message for each in read_paths([path]).findings if each.code == "VALUE041"]
+    assert len(found) == 1
+    return found[0]
+
+
+@pytest.mark.parametrize(("before", "who"), OTHERS)
+def test_a_name_that_another_function_binds_is_said_to_be_its_own(tmp_path, before, who):
+    assert f"'{who}' gives it one for itself alone" in message(tmp_path, before)
+
+
+@pytest.mark.parametrize("before", NOTHING)
+def test_a_name_that_nothing_binds(tmp_path, before):
+    assert "Nothing in this file" in message(tmp_path, before)
+
+
+def test_a_name_on_a_line_that_no_run_takes_is_a_risk(tmp_path):
+    def severities(scaled, parameter):
+        text = LOOP.format(scaled=scaled, shown="return output").replace(
+            "scaled(output)", f"scaled(output, {parameter})"
+        )
+        return [severity for _, severity in told(tmp_path, text)]
+
+    for test, default in (
+        ("init", "False"),
+        ("init is not None", "None"),
+        ("init > 0", "0"),
+        ("not plain", "True"),
+    ):
+        parameter = f"{test.split()[-1] if test.startswith('not') else test.split()[0]}={default}"
+        assert severities(f"if {test}:\n        return factor\n    return output", parameter) == ["risk"]
+        assert severities(f"if {test}:\n        return output\n    return factor", parameter) == ["bug"]

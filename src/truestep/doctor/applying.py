@@ -21,6 +21,7 @@ from truestep.doctor.source.closed import ClosedWorld
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import SourceRewriteError
+from truestep.doctor.source.untaken import is_never_taken
 
 _NESTING = 12_000
 _OF_PAGES = {"module": "net", "ddp": "net", "optimizer": "opt", "scheduler": "sched"}  # by the kind
@@ -127,7 +128,8 @@ def _report(check: SourceCheck, module: SourceModule, found: At, reading: Source
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
     severity = found.severity
-    if severity is Severity.BUG and _rests_on_a_guess(module, found.node):
+    is_certain = not _rests_on_a_guess(module, found.node) and not is_never_taken(module, found.node)
+    if severity is Severity.BUG and not is_certain:
         severity = Severity.RISK
     finding = check.finding(
         place,

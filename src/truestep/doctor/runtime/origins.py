@@ -104,6 +104,12 @@ class WatchedOrigins:
         found = self._known.get(id(value))
         return found[1] if found is not None and found[0]() is value else None
 
+    def nearest(self, value: Tensor, *operations: str) -> Place | None:
+        """Return the line of the nearest of some operations that a value was made of."""
+        origin = self.of(value)
+        steps = origin.ancestors() if origin is not None else ()
+        return next((each.place for each in steps if each.operation in operations), None)
+
     def note(self, value: Tensor, origin: WatchedOrigin) -> None:
         """Remember where a value was made, or changed in place."""
         if len(self._known) >= MAX_ENTRIES:

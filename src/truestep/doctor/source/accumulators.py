@@ -9,7 +9,7 @@ from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import last_part
 from truestep.doctor.source.values import argument, forwards_all
 
 Accumulating = tuple[
@@ -26,7 +26,7 @@ def accumulating(contexts: CallFrames, method: ast.expr, context: CallFrame) -> 
     for name, row in ACCUMULATORS.items():
         if known == name:
             return row, made
-        called = (dotted(method.value) or "").rpartition(".")[2]
+        called = last_part(method.value)
         if not isinstance(made.node, ast.Call) and called.lstrip("_") == row.named:
             return row, made
     return None

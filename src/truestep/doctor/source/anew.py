@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, last_part, walk
 
 _FILLS = ("append", "extend", "insert", "add", "update", "setdefault", "put")
 MAX_PARTS = 200  # expressions and functions that one value is followed through
@@ -61,7 +61,7 @@ class _Anew:
                     )
             for call in self.module.home(function).inside(function, ast.Call):
                 if isinstance(call.func, ast.Attribute) and call.func.attr in _FILLS:
-                    self.filled.add(_last(call.func.value))
+                    self.filled.add(last_part(call.func.value))
 
     def _run_before(self) -> Iterator[ast.AST]:
         """Yield the loop, and the functions that it calls before the event: what these keep outlives them."""
@@ -106,10 +106,10 @@ class _Anew:
         """Tell whether a name has a value of before; what it was given behind the event is looked at as well."""
         if not isinstance(part.ctx, ast.Load):
             return False
-        if _last(part) in self.filled:
+        if last_part(part) in self.filled:
             return True
         home = self.module.home(part)
-        if _last(part) not in self.before:
+        if last_part(part) not in self.before:
             if (
                 isinstance(part, ast.Name) and home.scope(part) is self.scope
             ):  # what it was given may read what was there
@@ -134,8 +134,4 @@ def _stored(target: ast.expr) -> Iterator[str]:
         for each in target.elts:
             yield from _stored(each)
     else:
-        yield _last(target.value if isinstance(target, (ast.Subscript, ast.Starred)) else target)
-
-
-def _last(node: ast.expr) -> str:
-    return (dotted(node) or "").rsplit(".", 1)[-1]
+        yield last_part(target.value if isinstance(target, (ast.Subscript, ast.Starred)) else target)

@@ -133,11 +133,12 @@ def _name_of(item: ast.Subscript | ast.Attribute) -> str:
 
 
 def _is_bare(owner: ast.ClassDef) -> bool:
-    plain = all(isinstance(each, ast.Pass) or _is_text(each) for each in owner.body)
+    plain = all(isinstance(each, ast.Pass) or is_bare_constant(each) for each in owner.body)
     return plain and not owner.bases and not owner.decorator_list and not owner.keywords
 
 
-def _is_text(node: ast.stmt) -> bool:
+def is_bare_constant(node: ast.stmt) -> bool:
+    """Tell a docstring, `...` and other constants that stand alone."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
 
 

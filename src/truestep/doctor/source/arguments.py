@@ -19,6 +19,12 @@ def argument_for(function: Function, call: ast.Call, name: str) -> ast.expr | No
         return None if any(isinstance(each, ast.Starred) for each in before) else before[-1]
     if any(keyword.arg is None for keyword in call.keywords):
         return None
+    return default_of(function, name)
+
+
+def default_of(function: Function, name: str) -> ast.expr | None:
+    """Return the default of a parameter."""
+    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
     defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
     named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
     defaults |= {argument.arg: default for argument, default in named if default is not None}

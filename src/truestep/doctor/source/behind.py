@@ -7,7 +7,7 @@ import builtins
 from truestep.doctor.library.operations import CUTS, MAKERS
 from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, walk
+from truestep.doctor.source.names import dotted, given_to
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import constant
@@ -68,19 +68,18 @@ def _cuts(node: ast.AST) -> bool:
 def is_without_grad(module: SourceModule, node: ast.AST) -> bool:
     """Tell whether something is computed where gradients are off."""
     for above in module.ancestors(node):
-        if isinstance(above, ast.With):
-            managers = [each.context_expr for each in above.items if isinstance(each.context_expr, ast.Call)]
-            if any(own_name(each.func) in _OFF or _switches_off(each) for each in managers):
-                return True
+        if isinstance(above, ast.With) and any(switches_off(each.context_expr) for each in above.items):
+            return True
         if isinstance(above, ast.FunctionDef):
-            return any(_OFF & {own_name(part) for part in walk(each)} for each in above.decorator_list)
+            return any(switches_off(each) for each in above.decorator_list)
     return False
 
 
-def _switches_off(manager: ast.Call) -> bool:
-    """Tell `set_grad_enabled(False)`."""
-    given = [constant(each) for each in given_to(manager)]
-    return own_name(manager.func) == "set_grad_enabled" and given == [False]
+def switches_off(node: ast.expr) -> bool:
+    """Tell a manager or a decorator under which gradients are off: `no_grad()`, `set_grad_enabled(False)`."""
+    name = own_name(node.func if isinstance(node, ast.Call) else node)
+    given = [constant(each) for each in given_to(node)] if isinstance(node, ast.Call) else []
+    return name in _OFF or (name == "set_grad_enabled" and given == [False])
 
 
 @asked_once(False)

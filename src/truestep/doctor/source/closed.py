@@ -11,15 +11,17 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from truestep.doctor.source.actions import Action
+from truestep.doctor.source.actions import STEP, Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
+from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, given_to
+from truestep.doctor.source.names import Function, Scope, dotted, given_to, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.shortened import is_elision
 from truestep.doctor.source.signatures import raises_alone
-from truestep.doctor.source.unseen import UnseenFunctions, is_called
+from truestep.doctor.source.unseen import UnseenFunctions
+from truestep.doctor.source.values import value_origins
 
 _BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
 MAX_DEPTH = 6  # from a variable back to the text that it holds
@@ -35,6 +37,7 @@ class ClosedWorld:
         self.resolver = modules[0].resolver
         self.index = modules[0].index
         self.protocol = Protocol(modules[0])
+        self._steppers = SteppersOutOfSight(modules[0])
         self._unseen: dict[frozenset[Scope], UnseenFunctions] = {}
         self._doers: dict[Action, list[ast.AST]] = {}
         for each in modules:
@@ -51,7 +54,11 @@ class ClosedWorld:
             is_handed_on = self._is_handed_on(doer) and unseen.may_run(doer)
             if is_handed_on or (scope not in around and self._is_unseen(unseen, scope, action)):
                 return doer
-        return next(self._open_calls(around), None) or next(self._left_out(node, around), None)
+        return (
+            next(self._open_calls(around), None)
+            or next(self._left_out(node, around), None)
+            or (next(self._steppers.calls_in(around), None) if action is STEP else None)
+        )
 
     def _left_out(self, node: ast.AST, around: frozenset[Scope]) -> Iterator[ast.AST]:
         """Yield where the file of a finding leaves lines out: around it, and in what it may call."""
@@ -102,7 +109,7 @@ class ClosedWorld:
             return self.resolver.functions.named(node) is None and bool(module.qualify(node))
         if not isinstance(node, ast.Attribute):
             return False
-        if is_called(self.index, node):
+        if self.index.is_called(node):
             return not action.kinds and not self._is_block_of_its_own(self.index.parents[node])
         return action.receivers is not None and module.kind(node.value) in action.receivers
 
@@ -156,7 +163,7 @@ class ClosedWorld:
         if isinstance(doer, ast.Constant):
             return True
         return (
-            isinstance(doer, (ast.Attribute, ast.Name)) and not is_called(self.index, doer) and _is_read(doer)
+            isinstance(doer, (ast.Attribute, ast.Name)) and not self.index.is_called(doer) and _is_read(doer)
         )
 
     # ── calls of what was handed in ───────────────────────────────────────────────────────────
@@ -241,6 +248,69 @@ class ClosedWorld:
         sources = [each.value for each in bindings if each.value is not None]
         known = [self.resolver.definitions(each) for each in sources if not _is_display(each)]
         return any(not found or any(not _is_display(each) for each in found) for found in known)
+
+
+class SteppersOutOfSight:
+    """Knows what may step an optimizer out of sight: a schedule or a trainer of another folder that was given it."""
+
+    def __init__(self, module: SourceModule) -> None:
+        self.module = module
+        self.resolver = module.resolver
+
+    def calls_in(self, scopes: frozenset[Scope]) -> Iterator[ast.AST]:
+        """Yield the calls on such objects in some functions."""
+        for scope in sorted(scopes, key=lambda each: each.number):  # type: ignore[union-attr]
+            home = self.module.home(scope)
+            for call in home.directly_in(scope, ast.Call):
+                if isinstance(call.func, ast.Attribute) and self._was_given_optimizer(home, call.func.value):
+                    yield call
+
+    def _was_given_optimizer(self, home: SourceModule, receiver: ast.expr) -> bool:
+        """Tell so of an object, or of what it is a part of, that a call out of sight made."""
+        while True:
+            made = [each for each in self._makers_of(home, receiver) if self._is_made_elsewhere(home, each)]
+            if made and any(
+                self._holds_optimizer(home, each) for each in (*made, *self._given_later(home, receiver))
+            ):
+                return True
+            if not isinstance(receiver, ast.Attribute):
+                return False
+            receiver = receiver.value
+
+    def _makers_of(self, home: SourceModule, held: ast.expr) -> list[ast.Call]:
+        items = items_gone_through(self.resolver, held)
+        origins = [each for item in items or [held] for each in value_origins(home, item)]
+        return [each for each in origins if isinstance(each, ast.Call)]
+
+    def _is_made_elsewhere(self, home: SourceModule, call: ast.Call) -> bool:
+        name = home.qualify(call.func) or ""
+        is_in_sight = self.resolver.functions.target(call) or self.resolver.classes.named(call.func)
+        return (
+            is_in_sight is None
+            and name not in BUILTINS
+            and not name.startswith(HARMLESS)
+            and home.kind(call) is None
+        )
+
+    def _given_later(self, home: SourceModule, held: ast.expr) -> Iterator[ast.expr]:
+        """Yield what an object is given by its other methods and by assignments: `trainer.optimizer = opt`."""
+        place = dotted(held)
+        for call in home.all(ast.Call):
+            if isinstance(call.func, ast.Attribute) and dotted(call.func.value) == place:
+                yield call
+        for store in home.all(ast.Assign):
+            parts = [each for each in store.targets if isinstance(each, ast.Attribute)]
+            if any(dotted(each.value) == place for each in parts):
+                yield store.value
+
+    def _holds_optimizer(self, home: SourceModule, given: ast.expr) -> bool:
+        parts = [
+            part
+            for each in (given_to(given) if isinstance(given, ast.Call) else [given])
+            for part in walk(each)
+        ]
+        named = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute))]
+        return any(home.kind(each) == "optimizer" for each in named)
 
 
 def _is_display(node: ast.expr | None) -> bool:

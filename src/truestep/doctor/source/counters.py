@@ -6,7 +6,7 @@ import re
 from collections.abc import Set as AbstractSet
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, last_part, walk
 from truestep.doctor.source.once import asked_once
 
 _COUNTS = ("range", "enumerate", "trange", "count")
@@ -78,9 +78,7 @@ def _driven_by(module: SourceModule, node: ast.expr) -> set[ast.AST]:
 
 def _is_number(loop: ast.For, name: str) -> bool:
     """Tell the name that counts: all of `for i in range(...)`, the first of `for i, x in enumerate(...)`."""
-    calls = [
-        (dotted(each.func) or "").rsplit(".", 1)[-1] for each in walk(loop.iter) if isinstance(each, ast.Call)
-    ]
+    calls = [last_part(each.func) for each in walk(loop.iter) if isinstance(each, ast.Call)]
     first = loop.target.elts[0] if isinstance(loop.target, ast.Tuple) and loop.target.elts else loop.target
     return any(each in _COUNTS for each in calls) and dotted(first) == name
 

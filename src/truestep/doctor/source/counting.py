@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, stored_in, walk
+from truestep.doctor.source.names import dotted, last_part, stored_in, walk
 from truestep.doctor.source.once import asked_once, each_once
 
 BATCHES, UPDATES = "batches", "updates"
@@ -34,7 +34,7 @@ def counted_unit(module: SourceModule, node: ast.expr, depth: int = 0) -> str | 
 
 
 def _of_call(module: SourceModule, call: ast.Call, depth: int) -> str | None:
-    name = (dotted(call.func) or "").rsplit(".", 1)[-1]
+    name = last_part(call.func)
     if name == "len" and len(call.args) == 1:
         return BATCHES if module.kind(call.args[0]) == "loader" else None
     if name in _KEEPS and call.args:
@@ -62,7 +62,7 @@ def _of_operation(module: SourceModule, node: ast.BinOp, depth: int) -> str | No
 
 def is_accumulation(node: ast.expr) -> bool:
     """Tell the number of batches in an update, by its name."""
-    return bool(_ACCUMULATION.search((dotted(node) or "").rsplit(".", 1)[-1]))
+    return bool(_ACCUMULATION.search(last_part(node)))
 
 
 def _of_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> str | None:

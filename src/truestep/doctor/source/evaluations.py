@@ -8,13 +8,14 @@ from functools import cached_property
 
 from truestep.doctor.library.layers import DROPPING_LAYERS
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.behind import switches_off
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.untaken import SettledValues, is_never_taken
 from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
 
-_SWITCHES = ("torch.", "torch.autograd.", "torch.autograd.grad_mode.")
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|validate|validation|val|test|predict|inference)(_|$)", re.IGNORECASE
 )
@@ -26,26 +27,15 @@ _SAME_TENSOR = frozenset(
 _SENSITIVE = re.compile(r"(Dropout|BatchNorm|AlphaDropout|SyncBatchNorm)")
 
 
-def is_switch(module: SourceModule, node: ast.expr, *names: str) -> bool:
-    """Tell whether an expression is torch.no_grad() or another of these switches, called or bare."""
-    qualified = module.qualify(node.func if isinstance(node, ast.Call) else node)
-    return qualified in {f"{home}{name}" for home in _SWITCHES for name in names}
-
-
 def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
     blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
-    if any(
-        is_switch(module, item.context_expr, "no_grad", "inference_mode")
-        for block in blocks
-        for item in block.items
-    ):
-        return True
     functions = [
         module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)
     ]
     functions.append(module.enclosing(event.node, ast.FunctionDef))
     decorators = [each for function in functions for each in getattr(function, "decorator_list", [])]
-    return any(is_switch(module, each, "no_grad", "inference_mode") for each in decorators)
+    managers = [item.context_expr for block in blocks for item in block.items]
+    return any(switches_off(each) for each in [*managers, *decorators])
 
 
 class TrainedModels:
@@ -179,7 +169,7 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
             for base in owner.bases
         ):
             return None
-        return _layers_in(module, owner, set())
+        return _layers_of(module, owner, _made(module, model, owner))
     found: set[str] = set()
     values = list(value_origins(module, model))
     for value in values:
@@ -190,11 +180,11 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
         if isinstance(value, ast.Call) and module.qualify(value.func) == "copy.deepcopy" and value.args:
             value = value.args[0]
             if (owner := module.classes.of(value)) is not None:
-                found |= _layers_in(module, owner, set())
+                found |= _layers_of(module, owner, _made(module, value, owner))
                 continue
         if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
             return None
-        found |= _layers_in(module, value, set())
+        found |= _layers_in(module, value, None, set())
         for part in value.args:
             within = sensitive_layers(module, part) if isinstance(part, ast.Name) else set()
             if within is None:
@@ -203,13 +193,30 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
     return found if values else None
 
 
-def _drops_in_training(call: ast.Call, name: str) -> bool:
+def _made(module: SourceModule, model: ast.expr, owner: ast.ClassDef) -> ast.Call | None:
+    """Return the one call of its class that made a model."""
+    origins = [
+        module.classes.unwrapped(each) or each
+        for each in value_origins(module, model)
+        if isinstance(each, ast.Call)
+    ]
+    calls = [each for each in origins if isinstance(each, ast.Call)]
+    return calls[0] if len(calls) == 1 and module.classes.named(calls[0].func) is owner else None
+
+
+def _layers_of(module: SourceModule, owner: ast.ClassDef, made: ast.Call | None) -> set[str]:
+    """Return the kinds that a class or its bases make."""
+    return {kind for each in module.classes.lineage(owner) for kind in _layers_in(module, each, made, set())}
+
+
+def _drops_in_training(module: SourceModule, call: ast.Call, name: str, made: ast.Call | None) -> bool:
     """Tell `F.dropout(x, training=self.training)`."""
     modes = [ast.unparse(word.value) for word in call.keywords if word.arg == "training"]
-    return "functional" in name and "dropout" in name and modes == ["self.training"]
+    is_dropout = "functional" in name and "dropout" in name and modes == ["self.training"]
+    return is_dropout and SettledValues(module, made).of(argument(call, 1, "p")) != 0
 
 
-def _drops_by_option(module: SourceModule, call: ast.Call, name: str) -> bool:
+def _drops_by_option(module: SourceModule, call: ast.Call, name: str, made: ast.Call | None) -> bool:
     """Tell a layer of several parts that has dropout within; a rate that can't be seen is taken to be one."""
     layer = DROPPING_LAYERS.get(name)
     if layer is None:
@@ -221,7 +228,7 @@ def _drops_by_option(module: SourceModule, call: ast.Call, name: str) -> bool:
         number = argument(call, *layer.several)
         if number is None or literal(module, number) == 1:
             return False
-    return bool(literal(module, rate) != 0)
+    return bool(SettledValues(module, made).of(rate) != 0)
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
@@ -239,7 +246,7 @@ def _never_read(module: SourceModule, node: ast.AST) -> list[ast.Assign]:
     ]
 
 
-def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
+def _layers_in(module: SourceModule, node: ast.AST, made: ast.Call | None, seen: set[str]) -> set[str]:
     """Return the kinds that a class or function makes, be it by the program's other classes and functions."""
     found: set[str] = set()
     idle = {part for each in _never_read(module, node) for part in walk(each)}
@@ -247,11 +254,24 @@ def _layers_in(module: SourceModule, node: ast.AST, seen: set[str]) -> set[str]:
         if not isinstance(call, ast.Call) or call in idle:
             continue
         name = module.qualify(call.func) or ""
-        if name.startswith("torch.nn.") and (
-            _SENSITIVE.search(name) or _drops_in_training(call, name) or _drops_by_option(module, call, name)
-        ):
+        is_layer = name.startswith("torch.nn.") and (
+            _changes(module, call, name, made)
+            or _drops_in_training(module, call, name, made)
+            or _drops_by_option(module, call, name, made)
+        )
+        inner = module.classes.named(call.func) or module.functions.named(call.func)
+        if isinstance(inner, ast.Lambda) or (inner is not None and inner.name in seen):
+            inner = None
+        if not (is_layer or inner is not None) or is_never_taken(module, call, made):
+            continue
+        if is_layer:
             found.add(name.rsplit(".", 1)[-1])
-        made = module.classes.named(call.func) or module.functions.named(call.func)
-        if made is not None and not isinstance(made, ast.Lambda) and made.name not in seen:
-            found |= _layers_in(module, made, seen | {made.name})
+        if inner is not None:
+            found |= _layers_in(module, inner, made, seen | {inner.name})
     return found
+
+
+def _changes(module: SourceModule, call: ast.Call, name: str, made: ast.Call | None) -> bool:
+    """Tell a layer that acts differently in training; dropout at a rate of 0 does not."""
+    drops_nothing = "Dropout" in name and SettledValues(module, made).of(argument(call, 0, "p")) == 0
+    return bool(_SENSITIVE.search(name)) and not drops_nothing

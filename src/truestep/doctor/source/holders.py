@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.source.frames import LocatedExpression
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import last_part, walk
 
 if TYPE_CHECKING:
     from truestep.doctor.source.contexts import CallFrames
@@ -59,15 +59,11 @@ def _is_apart(contexts: "CallFrames", other: LocatedExpression, whole: LocatedEx
 def _is_put_somewhere(contexts: "CallFrames", model: LocatedExpression) -> bool:
     """Tell whether a model, by its name, is given to an attribute or an item of something, or to a method, as add_module."""
     above = contexts.index.parents.get(model.node)
-    names = {_last(each) for each in getattr(above, "targets", ())}
+    names = {last_part(each) for each in getattr(above, "targets", ())}
     if not names:
         return True
     calls = [call for each in _TAKE for call in contexts.index.calls.get(each, ())]
     given = [argument for call in calls for argument in call.args]
     stores = [each for each in contexts.index.parents if isinstance(each, ast.Assign)]
     kept = [each.value for each in stores if not isinstance(each.targets[0], ast.Name)]
-    return any(_last(each) in names for each in [*given, *kept])
-
-
-def _last(node: ast.expr) -> str:
-    return (dotted(node) or "?").rsplit(".", 1)[-1]
+    return any(last_part(each) in names for each in [*given, *kept])

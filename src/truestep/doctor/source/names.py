@@ -71,6 +71,11 @@ def dotted(node: ast.AST) -> str | None:
     return ".".join([node.id, *reversed(parts)])
 
 
+def last_part(node: ast.AST) -> str:
+    """Return c of `a.b.c`, "" for what is no chain of attributes on a name."""
+    return (dotted(node) or "").rpartition(".")[2]
+
+
 def method_of(call: ast.Call) -> str:
     """Return the name of the method that is called, "" where a function is."""
     return call.func.attr if isinstance(call.func, ast.Attribute) else ""
@@ -221,6 +226,11 @@ class Index:
         makers = [*owner.decorator_list, *owner.bases]
         names = [dotted(each.func if isinstance(each, ast.Call) else each) or "" for each in makers]
         return any(each.rpartition(".")[2] in kinds.WITH_FIELDS for each in names)
+
+    def is_called(self, node: ast.AST) -> bool:
+        """Tell `node(...)` from a place that only names it."""
+        above = self.parents.get(node)
+        return isinstance(above, ast.Call) and above.func is node
 
     def enclosing(self, node: ast.AST, *types: type[Node]) -> Node | None:
         """Return the innermost enclosing node of these types."""

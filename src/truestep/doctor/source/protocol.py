@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.library.loops import NAMED_AS_THESE, TAKES_BACKWARD
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, given_to, walk
+from truestep.doctor.source.names import Function, dotted, given_to, last_part, walk
 from truestep.doctor.source.values import argument, value_origins
 
 Found = tuple[str, ast.expr, ast.expr | None]  # kind, node, subject
@@ -180,7 +180,7 @@ class Protocol:
     def _delegates(self, call: ast.Call, receiver: ast.expr) -> bool:
         """Tell `accelerator.backward(loss)` from `loss.backward(gradient)`: by what made it, else by its name."""
         made = self.module.classes.maker_of(call)
-        return made in TAKES_BACKWARD or (dotted(receiver) or "").rsplit(".", 1)[-1] in NAMED_AS_THESE
+        return made in TAKES_BACKWARD or last_part(receiver) in NAMED_AS_THESE
 
     def _known(self, call: ast.Call, method: str, receiver: ast.expr) -> Iterator[Found]:
         kind = self.module.kind(receiver)

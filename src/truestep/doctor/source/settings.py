@@ -4,7 +4,7 @@
 import ast
 import re
 
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import last_part
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.resolving import Resolver
 
@@ -23,7 +23,7 @@ def is_setting(resolver: Resolver, node: ast.expr, depth: int = 0) -> bool:
     """Tell whether something is the settings of the program, by what made them, or lies under them."""
     while isinstance(node, (ast.Attribute, ast.Subscript)):
         node = node.value
-        if _NAMED.match((dotted(node) or "").rpartition(".")[2]):
+        if _NAMED.match(last_part(node)):
             return True
     if not isinstance(node, ast.Name):
         return False

@@ -3,6 +3,7 @@
 
 import ast
 
+from truestep.doctor.source.apart import is_bare_constant
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
 
@@ -46,15 +47,11 @@ def _calls(node: ast.stmt) -> bool:
 
 def raises_alone(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Tell a method whose body only raises: whoever derives from its class says what it does."""
-    body = [each for each in function.body if not _is_constant(each)]
+    body = [each for each in function.body if not is_bare_constant(each)]
     return len(body) == 1 and isinstance(body[0], ast.Raise)
 
 
 def is_left_open(function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Tell a body that only raises, passes or is `...`: another one is meant to stand for it."""
-    body = [each for each in function.body if not _is_constant(each)]
+    body = [each for each in function.body if not is_bare_constant(each)]
     return all(isinstance(each, (ast.Raise, ast.Pass)) for each in body)
-
-
-def _is_constant(node: ast.stmt) -> bool:
-    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -8,7 +8,7 @@ from functools import cached_property
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.linking import files_imported
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Index, Scope
+from truestep.doctor.source.names import Function, Scope
 
 _HARMLESS_PARTS = ("__name__", "__doc__", "__module__", "__qualname__", "cache_clear")
 _OBJECTS = ("optimizer", "module", "ddp", "scheduler", "scaler")
@@ -58,7 +58,7 @@ class UnseenFunctions:
 
     def _handed_on(self, module: SourceModule) -> list[Scope]:
         """Return the functions of a file that stand there without being called, and its lambdas."""
-        named = {each.id for each in module.all(ast.Name) if not is_called(self.index, each)}
+        named = {each.id for each in module.all(ast.Name) if not self.index.is_called(each)}
         return [*module.all(ast.Lambda), *(each for each in module.named_functions if each.name in named)]
 
     def _run_by(self, call: ast.Call) -> list[Scope]:
@@ -146,7 +146,7 @@ class UnseenFunctions:
         is_plain = isinstance(parent, ast.Attribute) and parent.attr in _HARMLESS_PARTS
         if is_plain or not self.may_run(node) or not self._may_mean(function, node):
             return False
-        if not is_called(self.index, node):
+        if not self.index.is_called(node):
             return not (self._decorates(function, node) or self._is_followed_into(function, parent))
         assert isinstance(parent, ast.Call)
         if self.index.scope_of[parent] not in self.region:
@@ -188,9 +188,3 @@ class UnseenFunctions:
         if named is not None:
             return self.resolver.classes.method(named, function.name) is function
         return self.modules[0].kind(node.value) not in _OBJECTS
-
-
-def is_called(index: Index, node: ast.expr) -> bool:
-    """Tell `name()` from the name alone."""
-    parent = index.parents.get(node)
-    return isinstance(parent, ast.Call) and parent.func is node

@@ -305,9 +305,3 @@ def places_read(node: ast.AST, place: str) -> list[ast.expr]:
         and isinstance(each.ctx, ast.Load)
         and dotted(each) == place
     ]
-
-
-def is_called(module: SourceModule, node: ast.AST) -> bool:
-    """Tell `node(...)` from a place that only names it."""
-    above = module.parents.get(node)
-    return isinstance(above, ast.Call) and above.func is node

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from truestep.doctor.source.events import TraceEvent
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import last_part
 
 _ASKED = ("update", "accum", "should_step", "do_step", "is_step", "optimizer_step", "sync_gradients")
 _FLAG = re.compile(r"^(should|do|is|will|needs?)_\w*(step|update|sync)|^sync_gradients$")
@@ -86,12 +86,8 @@ def asks_for_update(test: ast.expr) -> bool:
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return asks_for_update(test.operand)
     if isinstance(test, ast.Call):
-        return any(word in _last(test.func) for word in _ASKED)
-    return bool(_FLAG.search(_last(test)))
-
-
-def _last(node: ast.expr) -> str:
-    return (dotted(node) or "").rsplit(".", 1)[-1]
+        return any(word in last_part(test.func) for word in _ASKED)
+    return bool(_FLAG.search(last_part(test)))
 
 
 def is_negated(test: ast.expr) -> bool:

@@ -10,7 +10,7 @@ from truestep.doctor.source.actions import SAVE_STATE
 from truestep.doctor.source.checkpoints import loads_of
 from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, receiver_of, walk
+from truestep.doctor.source.names import dotted, last_part, receiver_of, walk
 from truestep.doctor.source.values import argument, constant, seen_through, value_origins
 
 _SHOWS = ("print", "info", "debug", "warning", "log", "write", "format", "set_description")
@@ -197,7 +197,7 @@ def _may_be_loaded(module: SourceModule, held: ast.expr) -> bool:
 def _is_shown(module: SourceModule, read: ast.expr) -> bool:
     """Tell a value that is printed or logged, at once or by its name, and nothing else."""
     for each in module.ancestors(read):
-        if isinstance(each, ast.Call) and (dotted(each.func) or "").rpartition(".")[2] in _SHOWS:
+        if isinstance(each, ast.Call) and last_part(each.func) in _SHOWS:
             return True
         if isinstance(each, ast.stmt):
             break
@@ -232,7 +232,7 @@ def _is_counter(module: SourceModule, key: ast.expr | None, value: ast.expr, mod
     """Tell the counter of a loop that trains this model; what is out of sight goes by its names."""
     loops = counted_loops(module, value)
     if loops is None:
-        names = (dotted(value) or "").rsplit(".", 1)[-1], constant(key)
+        names = last_part(value), constant(key)
         return any(is_named_as_counter(each) for each in names if isinstance(each, str))
     training = loops & module.program.training_loops()
     return any(not is_made_anew(module, each, model) for each in training)

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, last_part
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 from truestep.doctor.source.values import value_origins
 
@@ -62,7 +62,7 @@ def _is_state(module: SourceModule, given: ast.expr) -> bool:
 
 def _is_state_itself(value: ast.expr) -> bool:
     """Tell `net.state_dict()`, a copy of it, and a dict."""
-    while isinstance(value, ast.Call) and (dotted(value.func) or "").rpartition(".")[2] in _COPIES:
+    while isinstance(value, ast.Call) and last_part(value.func) in _COPIES:
         inside = value.func.value if isinstance(value.func, ast.Attribute) else None
         if not value.args and inside is None:
             return True  # dict(net=...)

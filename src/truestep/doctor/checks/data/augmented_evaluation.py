@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, dotted, last_part, walk
 from truestep.doctor.source.values import argument, literal
 
 _RANDOM = re.compile(
@@ -172,7 +172,7 @@ def _asks_otherwise(call: ast.Call, test: ast.If | ast.IfExp) -> bool:
 def _is_repeatable(module: SourceModule, item: Function) -> bool:
     """Tell whether an example is drawn alike each time: by a seed of its own."""
     calls = [each.func for each in module.home(item).inside(item, ast.Call)]
-    return any("seed" in (dotted(each) or "").rsplit(".", 1)[-1] for each in calls)
+    return any("seed" in last_part(each) for each in calls)
 
 
 def _picks(module: SourceModule, call: ast.Call) -> bool:

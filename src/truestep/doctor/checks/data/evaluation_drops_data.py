@@ -11,7 +11,7 @@ from truestep.doctor.source.batches import LOADER, is_of_single_rows, is_one_bat
 from truestep.doctor.source.frames import LocatedExpression
 from truestep.doctor.source.loaders import evaluated_on, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to
+from truestep.doctor.source.names import dotted, given_to, last_part
 from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
@@ -59,7 +59,7 @@ class EvaluationDropsData(SourceCheck):
         for call in (each for each in module.calls(LOADER) if each not in evaluated):
             target = module.statement(call)
             targets = target.targets if isinstance(target, ast.Assign) else []
-            names = [(dotted(each) or "").rsplit(".", 1)[-1] for each in targets]
+            names = [last_part(each) for each in targets]
             named = any(EVALUATION.search(name) for name in names)
             if named or _is_where_nothing_is_trained(module, call):
                 drops = literal(module, argument(call, 8, "drop_last")) is True
@@ -114,7 +114,7 @@ def _size_of(module: SourceModule, given: ast.expr | None) -> str | None:
 
 def _is_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
     """Tell whether a program that draws from other loaders reads nowhere what this one is kept under."""
-    names = [(dotted(each) or "").rpartition(".")[2] for each in targets]
+    names = [last_part(each) for each in targets]
     files = module.program.linked
     imported = {alias.name for file in files for each in file.all(ast.ImportFrom) for alias in each.names}
     is_read = any(file.read_under(name) for file in files for name in names)
@@ -138,7 +138,7 @@ def _is_where_nothing_is_trained(module: SourceModule, call: ast.Call) -> bool:
     inside: ast.AST = call
     for above in module.ancestors(call):
         if isinstance(above, ast.If) and inside in above.orelse:
-            name = (dotted(above.test) or "").rsplit(".", 1)[-1]
+            name = last_part(above.test)
             if name in ("train", "training", "is_train", "is_training"):
                 return True
         inside = above

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, walk
+from truestep.doctor.source.names import dotted, is_none, last_part, walk
 from truestep.doctor.source.values import argument, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
@@ -39,7 +39,7 @@ class TrainingDataEvaluated(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an assignment whose name says the one, and whose data the other."""
         for statement in module.all(ast.Assign):
-            name = (dotted(statement.targets[0]) or "").rsplit(".", 1)[-1]
+            name = last_part(statement.targets[0])
             call = statement.value
             if not _HELD_OUT.search(name) or _TRAIN.search(name):
                 continue
@@ -49,7 +49,7 @@ class TrainingDataEvaluated(SourceCheck):
                 continue
             if module.qualify(call.func) == "torch.utils.data.DataLoader":
                 data = argument(call, 0, "dataset")
-                given = (dotted(data) or "").rsplit(".", 1)[-1] if data is not None else ""
+                given = last_part(data) if data is not None else ""
                 sampled = any(argument(call, i, word) for i, word in ((3, "sampler"), (4, "batch_sampler")))
                 if _TRAIN.search(given) and not _HELD_OUT.search(given) and not sampled:
                     yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
@@ -60,7 +60,7 @@ class TrainingDataEvaluated(SourceCheck):
 
 def _in_place_of(module: SourceModule, statement: ast.Assign, name: str) -> Iterator[At]:
     """Report the training data where a test has just made sure that there are held-out ones, which stay unused."""
-    given, test = (dotted(statement.value) or "").rsplit(".", 1)[-1], module.parents[statement]
+    given, test = last_part(statement.value), module.parents[statement]
     if not isinstance(test, ast.If) or not _TRAIN.search(given) or _HELD_OUT.search(given):
         return
     sure = _made_sure_of(test, statement in test.body)

@@ -12,7 +12,7 @@ from truestep.doctor.source.batches import LOADER, RUN, is_one_batch, num_batche
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, dotted, last_part, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
@@ -245,7 +245,7 @@ def _names(module: SourceModule, call: ast.Call) -> list[str]:
         value, above = above, module.parents[above]
     if not isinstance(above, ast.Assign):
         return []
-    return [(dotted(each) or "").rsplit(".", 1)[-1] for each in above.targets]
+    return [last_part(each) for each in above.targets]
 
 
 def _is_ever_used(module: SourceModule, made: ast.expr) -> bool:

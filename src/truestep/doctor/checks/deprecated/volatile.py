@@ -1,11 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """volatile=True, which does nothing."""
 
+import ast
+import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import unwrapped
+
+_TARGETS = re.compile(
+    r"(^|[_.])(targets?|labels?|lbls?|priors?|anchors?|gts?|ground_?truths?|truths?|annos?|annotations?|ys?|y_true)([_.]?(vars?|v|batch|b|\d+))?$",
+    re.IGNORECASE,
+)
 
 
 class Volatile(SourceCheck):
@@ -37,5 +46,36 @@ class Volatile(SourceCheck):
         """Report the keyword of Variable."""
         for call in module.calls("torch.autograd.Variable", "torch.Variable"):
             given = any(word.arg == "volatile" for word in call.keywords)
-            if given and not is_without_grad(module, call):
-                yield At(call, "volatile has no effect: gradients are recorded.")
+            if not given or is_without_grad(module, call):
+                continue
+            if _is_target(module, call):
+                yield At(call, "volatile has no effect; by its name it needs no gradient anyway.", QUESTION)
+            else:
+                yield At(call, "volatile has no effect: gradients are recorded.", BUG)
+
+
+def _is_target(module: SourceModule, call: ast.Call) -> bool:
+    """Tell targets and priors by their name: a loss alone takes them, and nothing is recorded for them."""
+    kept = _kept_as(module, call)
+    named = [kept] if kept is not None else [unwrapped(each) for each in call.args[:1]]
+    return any(_TARGETS.search(dotted(each) or "") for each in named)
+
+
+def _kept_as(module: SourceModule, call: ast.Call) -> ast.expr | None:
+    """Return the name that the variable, or a list of such, is kept under."""
+    below: ast.AST = call
+    place: int | None = None
+    for above in module.ancestors(call):
+        match above:
+            case ast.Assign(targets=[ast.Tuple(elts=names)]) if place is not None and place < len(names):
+                return names[place]
+            case ast.Assign(targets=[name, *_]):
+                return name
+            case ast.Call() if below is not above.func:
+                return None
+            case ast.Tuple():
+                place = above.elts.index(below)  # type: ignore[arg-type]
+            case ast.stmt():
+                return None
+        below = above
+    return None

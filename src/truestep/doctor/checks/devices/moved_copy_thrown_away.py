@@ -11,7 +11,6 @@ from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
-from truestep.doctor.source.uses import is_called
 from truestep.doctor.source.values import constant
 
 _PARTS = ("keys", "values", "items")
@@ -165,7 +164,7 @@ def _has_parts(module: SourceModule, node: ast.expr) -> bool:
         if isinstance(outer, ast.Subscript) and isinstance(constant(outer.slice), str):
             return True
         if isinstance(outer, ast.Attribute) and (
-            outer.attr in _PARTS if is_called(module, outer) else outer.attr not in _OF_TENSORS
+            outer.attr in _PARTS if module.index.is_called(outer) else outer.attr not in _OF_TENSORS
         ):
             return True
     return False

@@ -15,6 +15,7 @@ from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before
+from truestep.doctor.source.untaken import is_never_taken
 from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -77,6 +78,8 @@ class EpochNotSet(SourceCheck, Watcher):
                     yield Unsure(call, f"{library} may do it")
                 elif not _goes_round(module) or _is_for_others(module, call):
                     yield Unsure(call, "the loops over its loader are out of sight")
+                elif is_never_taken(module, call):
+                    yield Unsure(call, "no call in sight takes the branch that makes it")
                 elif module.program.called_anywhere("torch.utils.data.DataLoader"):
                     yield At(call, "set_epoch() is never called: every epoch has the same order.")
 

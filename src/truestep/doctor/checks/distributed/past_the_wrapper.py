@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.evaluations import is_switch
+from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
@@ -62,7 +62,7 @@ class PastTheWrapper(SourceCheck):
                     if (
                         isinstance(call, ast.Call)
                         and self._inside(module, call.func)
-                        and not self._off(module, call)
+                        and not is_without_grad(module, call)
                     ):
                         yield At(
                             call, "The wrapped module is called past DDP: gradients stay local to each rank."
@@ -81,11 +81,3 @@ class PastTheWrapper(SourceCheck):
                 return False
             node = node.value
         return isinstance(node, ast.Attribute) and node.attr == "module" and module.kind(node.value) == "ddp"
-
-    def _off(self, module: SourceModule, call: ast.Call) -> bool:
-        blocks = [each for each in module.ancestors(call) if isinstance(each, ast.With)]
-        return any(
-            is_switch(module, item.context_expr, "no_grad", "inference_mode")
-            for each in blocks
-            for item in each.items
-        )

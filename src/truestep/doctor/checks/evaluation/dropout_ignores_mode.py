@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
@@ -18,6 +18,7 @@ from truestep.doctor.source.rewriting import (
     replaced,
     with_keyword,
 )
+from truestep.doctor.source.untaken import SettledValues, is_never_taken
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, value_origins
 
 _DRAWN = operations(numbers="drawn filled")
@@ -56,7 +57,7 @@ class DropoutIgnoresMode(SourceCheck):
     words = ("dropout",)
     shows_as = ("EVAL012",)
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the call without it, or with a literal True, inside of a module."""
         for name in sorted(FUNCTIONS):
             for call in module.calls(f"torch.nn.functional.{name}"):
@@ -64,7 +65,10 @@ class DropoutIgnoresMode(SourceCheck):
                 if forwards_all(call) or (training is not None and literal(module, training) is not True):
                     continue
                 decided = _under_mode(module, call) if training is not None else _asks_for_mode(module, call)
-                if decided or _makes_noise(module, call) or literal(module, argument(call, 1, "p")) == 0:
+                if decided or _makes_noise(module, call):
+                    continue
+                if _never_drops(module, call, argument(call, 1, "p")):
+                    yield Unsure(call, "nothing in sight sets its rate")
                     continue
                 how = "without `training`" if training is None else "with training=True"
                 yield At(
@@ -75,7 +79,9 @@ class DropoutIgnoresMode(SourceCheck):
                 )
         for call in module.calls("torch.nn.functional.scaled_dot_product_attention"):
             rate = argument(call, 4, "dropout_p")
-            if rate is not None and literal(module, rate) != 0 and not _follows_mode(module, call):
+            if rate is not None and _never_drops(module, call, rate):
+                yield Unsure(call, "nothing in sight sets its rate")
+            elif rate is not None and not _follows_mode(module, call):
                 severity = QUESTION if _is_meant(module, call) else BUG
                 yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", severity)
 
@@ -90,6 +96,11 @@ class DropoutIgnoresMode(SourceCheck):
         if len(node.args) > 2:
             return [replaced(module, node.args[2], "self.training")]
         return [with_keyword(module, node, "training", "self.training")]
+
+
+def _never_drops(module: SourceModule, call: ast.Call, rate: ast.expr | None) -> bool:
+    """Tell a rate that is 0 in every run in sight, and a branch that none takes."""
+    return SettledValues(module).of(rate) in (0, None) or is_never_taken(module, call)
 
 
 def _follows_mode(module: SourceModule, call: ast.Call) -> bool:

@@ -63,7 +63,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
 
     code = "EVAL002"
     never = (EVALUATE,)
-    words = ("no_grad", "inference_mode", "eval", "test", "val", "argmax")
+    words = ("no_grad", "inference_mode", "set_grad_enabled", "eval", "test", "val", "argmax")
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the first application of a model in an evaluation that no eval() of it precedes."""

@@ -18,7 +18,7 @@ from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import names_in, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, before, event_at, written
-from truestep.doctor.source.uses import is_called, names_stored
+from truestep.doctor.source.uses import names_stored
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -258,7 +258,9 @@ def _repeats(module: SourceModule, node: ast.AST) -> bool:
             if isinstance(part, ast.Call) and module.qualify(part.func) in _MADE
         }
         given = [
-            part for part in walk(each.value) if isinstance(part, ast.Name) and not is_called(module, part)
+            part
+            for part in walk(each.value)
+            if isinstance(part, ast.Name) and not module.index.is_called(part)
         ]
         if read & counts or not (given or made):
             return False  # by its count, or from a function that may give another batch each time

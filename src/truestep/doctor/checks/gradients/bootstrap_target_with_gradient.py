@@ -92,7 +92,9 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
             from truestep.doctor.runtime.bootstraps import sides_of_squares
 
             for root in tensors:
-                yield from self._judged(sides_of_squares(root.grad_fn), _difference(history, root) or place)
+                yield from self._judged(
+                    sides_of_squares(root.grad_fn), history.origins.nearest(root, "sub", "rsub") or place
+                )
         self._answers.clear()
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
@@ -189,10 +191,3 @@ def _model_of_both_sides(
             if share not in behind and any(node in behind and other is model for node, other, _ in answers):
                 return name
     return None
-
-
-def _difference(history: WatchHistory, root: Tensor) -> Place | None:
-    """Return the line of the nearest subtraction behind what goes backward."""
-    origin = history.origins.of(root)
-    steps = origin.ancestors() if origin is not None else ()
-    return next((each.place for each in steps if each.operation in ("sub", "rsub")), None)

@@ -80,7 +80,7 @@ class ShapesBroadcast(SourceCheck, Watcher):
             found = _outer_difference(tensor)
             if found is not None:
                 given, made = found
-                place = _subtraction(history, tensor) or place
+                place = history.origins.nearest(tensor, "sub", "rsub") or place
                 text = f"A difference broadcasts {given} to {made}: every prediction against every target."
                 yield Observation(place, text, BUG, {"prediction": given, "difference": made})
 
@@ -118,13 +118,6 @@ def _is_measured(module: SourceModule, node: ast.BinOp) -> bool:
     if isinstance(above, ast.Call):
         return module.qualify(above.func) in ("torch.abs", "torch.square", "torch.pow")
     return isinstance(above, ast.BinOp) and isinstance(above.op, ast.Pow)
-
-
-def _subtraction(history: WatchHistory, loss: Tensor) -> Place | None:
-    """Return the line of the nearest subtraction behind a loss."""
-    origin = history.origins.of(loss)
-    steps = origin.ancestors() if origin is not None else ()
-    return next((each.place for each in steps if each.operation in ("sub", "rsub")), None)
 
 
 def _outer_difference(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:

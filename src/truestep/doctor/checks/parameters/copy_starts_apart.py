@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, last_part
 from truestep.doctor.source.values import seen_through
 
 _NAME = re.compile(r"(^|_)(old|target)(_|$)")
@@ -100,7 +100,7 @@ def _is_copied_by_owner(module: SourceModule, node: ast.Assign) -> bool:
 
 def _last(function: ast.expr) -> str:
     owner = function.value if isinstance(function, ast.Attribute) else function
-    return (dotted(owner) or "").rsplit(".", 1)[-1]
+    return last_part(owner)
 
 
 def _copies_state(module: SourceModule, call: ast.Call) -> bool:

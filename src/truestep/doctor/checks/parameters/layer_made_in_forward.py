@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, dotted, is_none, walk
+from truestep.doctor.source.names import Class, Function, dotted, is_none, last_part, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument, literal
 
@@ -178,7 +178,7 @@ def _is_set_elsewhere(module: SourceModule, owner: Class, name: str, function: F
         return True
     calls = [each for each in module.inside(owner, ast.Call) if module.scope(each) is not function]
     return any(
-        (dotted(each.func) or "").rpartition(".")[2] in ("setattr", "add_module", "register_module")
+        last_part(each.func) in ("setattr", "add_module", "register_module")
         and any(isinstance(part, ast.Constant) and part.value == name for part in each.args)
         for each in calls
     )

@@ -9,7 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.actions import FOLLOW
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.uses import is_called, reads_followed
+from truestep.doctor.source.uses import reads_followed
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
 
@@ -57,7 +57,7 @@ class TargetNeverUpdated(SourceCheck):
         """Each use but for the assignment is a call, or a change of mode."""
         uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
         trains = any(trace.training_loops() for trace in module.traces)
-        applied = [each for each in uses if is_called(module, each)]
+        applied = [each for each in uses if module.index.is_called(each)]
         quiet = ("eval", "train", "requires_grad_", "to", "cuda")
         rest = [each for each in uses if each not in applied and _method(module, each) not in quiet]
         taken = [each for each in applied if not _is_dropped(module, each)]

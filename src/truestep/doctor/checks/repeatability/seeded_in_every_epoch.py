@@ -10,7 +10,7 @@ from truestep.doctor.library.functions import functions
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, given_to, names_in, walk
+from truestep.doctor.source.names import Function, dotted, given_to, last_part, names_in, walk
 from truestep.doctor.source.once import each_once
 
 _SEEDS = functions("seeds the host", "seeds devices", "seeds everything")
@@ -102,7 +102,7 @@ def _seeds_in(
 
 def _given(call: ast.Call) -> list[ast.expr]:
     """Return what a call is given, where that may be a seed."""
-    named = "seed" in (dotted(call.func) or "").rsplit(".", 1)[-1]
+    named = "seed" in last_part(call.func)
     return given_to(call) if named else []
 
 

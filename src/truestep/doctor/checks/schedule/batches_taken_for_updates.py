@@ -12,7 +12,7 @@ from truestep.doctor.source.counting import BATCHES, UPDATES, counted_unit, give
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.libraries import DIVIDES_LOSS, TRAINERS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import last_part
 from truestep.doctor.source.schedules import lasts_batches
 from truestep.doctor.source.values import argument, literal
 
@@ -107,7 +107,7 @@ def _of_both(module: SourceModule, node: ast.expr) -> tuple[ast.expr, ast.expr] 
             sides = [left, right]
         case ast.BinOp(op=ast.Mod(), left=left, right=right):
             sides = [left, right]
-        case ast.Call() if _SCHEDULE.search((dotted(node.func) or "").rsplit(".", 1)[-1]):
+        case ast.Call() if _SCHEDULE.search(last_part(node.func)):
             sides = [*node.args, *(word.value for word in node.keywords if word.arg)]
         case _:
             return None

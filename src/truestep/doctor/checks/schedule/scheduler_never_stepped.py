@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.actions import SCHEDULE
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, last_part
 from truestep.doctor.source.values import argument
 
 
@@ -78,7 +78,7 @@ def _is_used(module: SourceModule, made: ast.Call, read: set[str]) -> bool:
     statement = module.statement(made)
     if not isinstance(statement, ast.Assign) or statement.value is not made:
         return True
-    return any((dotted(each) or "").rpartition(".")[2] in read for each in statement.targets)
+    return any(last_part(each) in read for each in statement.targets)
 
 
 def _names_read(files: list[SourceModule]) -> set[str]:
@@ -87,4 +87,4 @@ def _names_read(files: list[SourceModule]) -> set[str]:
     for file in files:
         nodes += [*file.all(ast.Name), *file.all(ast.Attribute)]
     read = [node for node in nodes if isinstance(node.ctx, ast.Load)]
-    return {(dotted(each) or "").rsplit(".", 1)[-1] for each in read}
+    return {last_part(each) for each in read}

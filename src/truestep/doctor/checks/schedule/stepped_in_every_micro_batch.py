@@ -15,7 +15,7 @@ from truestep.doctor.source.counting import counts_batches
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to
+from truestep.doctor.source.names import given_to, last_part
 from truestep.doctor.source.values import seen_through
 from truestep.doctor.source.windows import without_updates_of_others
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -143,7 +143,7 @@ def _lasts_batches(module: SourceModule, event: TraceEvent) -> bool:
     factors = [inner for each in given for inner in _numbers_in(module, each)]
     behind = [value for each in factors for value in module.definitions(each) if value is not None]
     return any(counts_batches(module, each) for each in [*given, *factors, *behind]) or any(
-        _BATCHES.search((dotted(each) or "").rsplit(".", 1)[-1]) for each in factors
+        _BATCHES.search(last_part(each)) for each in factors
     )
 
 

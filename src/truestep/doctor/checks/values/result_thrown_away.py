@@ -8,7 +8,7 @@ from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import last_part
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.signatures import called
 from truestep.doctor.source.uses import is_behind_exit
@@ -78,7 +78,7 @@ def _only_counted(module: SourceModule, statement: ast.stmt, call: ast.Call) -> 
     """Tell a value of which nothing but the length is asked afterwards, which the operation would leave as it is."""
     place = call.func.value if isinstance(call.func, ast.Attribute) else None
     place = call.args[0] if call.args and not isinstance(place, ast.Name) else place
-    name = (dotted(call.func) or "").rpartition(".")[2]
+    name = last_part(call.func)
     if not isinstance(place, ast.Name) or name not in _LENGTH_KEPT or _loop_around(module, statement):
         return False
     later = [

@@ -73,7 +73,20 @@ class VariableWithoutValue(SourceCheck):
         if not _is_whole(module, unbound):
             return
         for name in unbound:
-            yield At(name, f"Nothing in this file gives {name.id!r} a value.", _severity(module, name))
+            yield At(name, _told(module, name), _severity(module, name))
+
+
+def _told(module: SourceModule, name: ast.Name) -> str:
+    """Say that nothing binds a name, or what binds it for itself alone."""
+    others = [each.name for each in module.named_functions if _bound_in(module, each, name.id)]
+    others += [
+        each.name
+        for each in module.named_classes
+        if any(bound.node in each.body for bound in module.classes.attributes(each).get(name.id, ()))
+    ]
+    if not others:
+        return f"Nothing in this file gives {name.id!r} a value."
+    return f"{name.id!r} has no value here: {others[0]!r} gives it one for itself alone."
 
 
 def _names_in(module: SourceModule) -> tuple[list[ast.Name], list[ast.Name]]:
@@ -132,7 +145,8 @@ def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> boo
 
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
     """A training that comes here stops; of what none comes by, nobody knows whether it is ever run."""
-    return BUG if module.scope(name) in module.program.answer(_scopes_of_trainings) else RISK
+    comes_by = module.scope(name) in module.program.answer(_scopes_of_trainings)
+    return BUG if comes_by else RISK
 
 
 def _is_passed_over(module: SourceModule, name: ast.Name) -> bool:
