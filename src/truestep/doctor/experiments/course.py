@@ -64,7 +64,8 @@ class TrainingCourse:
             return ""
         found = [each for data, each in self._why_not.items() if data in self._trained]
         # what comes last is an evaluation's as a rule, and says nothing of the training
-        reasons = sum(found, Counter()) or next(reversed(self._why_not.values()), None)
+        found = found or list(self._why_not.values())[-1:]
+        reasons = sum(found, Counter[str]())
         return reasons.most_common(1)[0][0] if reasons else "no loader handed over a third batch"
 
     def hands_over(self, iterator: Any, *, are_models_resting: Callable[[], bool] = lambda: False) -> bool:
