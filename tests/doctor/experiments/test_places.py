@@ -182,6 +182,106 @@ def test_what_cannot_be_judged_is_not_tried(why):
     assert told.pop().startswith(why)
 
 
+EVALUATE = """
+def evaluate():
+    net.eval()
+    with torch.no_grad():
+        print(f"held-out loss {sum(loss_of(x, y) for x, y in test_loader) / len(test_loader):.4f}")
+    net.train()
+"""
+WITH_GRADIENTS = EVALUATE.replace("with torch.no_grad():", "if True:")
+BETWEEN_EVALUATIONS = {
+    "an accumulation over an epoch": """
+    for x, y in loader:
+        (loss_of(x, y) / len(loader)).backward()
+    opt.step()
+    opt.zero_grad()
+""",
+    "an epoch of one batch": """
+    for x, y in DataLoader(data, batch_size=32):
+        opt.zero_grad()
+        loss_of(x, y).backward()
+        opt.step()
+""",
+}
+# an evaluation's batches come last, and say nothing of the training
+WHY_NOT = {
+    "two loaders for each step": (
+        "several loaders hand over batches for one step",
+        """
+    for (x, y), (z,) in zip(loader, others):
+        opt.zero_grad()
+        loss_of(x, y).backward()
+        net(z).square().mean().backward()
+        opt.step()
+""",
+    ),
+    "two loaders for each step, one behind the other": (
+        "several loaders hand over batches for one step",
+        """
+    for x, y in loader:
+        loss_of(x, y).backward()
+    for (z,) in others:
+        net(z).square().mean().backward()
+    opt.step()
+    opt.zero_grad()
+""",
+    ),
+    "gradients by hand": (
+        "gradients come from no backward()",
+        """
+    for x, y in loader:
+        for each, gradient in zip(net.parameters(), torch.autograd.grad(loss_of(x, y), [*net.parameters()])):
+            each.grad = gradient
+        opt.step()
+""",
+    ),
+    "a penalty's backward before each batch": (
+        "a backward came between the last step and the batch",
+        """
+    for x, y in loader:
+        loss_of(x, y).backward()
+        opt.step()
+        opt.zero_grad()
+        net[0].weight.square().sum().backward()
+""",
+    ),
+}
+
+
+@pytest.mark.parametrize("evaluate", [EVALUATE, WITH_GRADIENTS], ids=["without gradients", "with gradients"])
+@pytest.mark.parametrize("name", BETWEEN_EVALUATIONS)
+def test_an_evaluation_between_steps_is_no_part_of_one(name, evaluate):
+    code = evaluate + f"for epoch in range(5):{BETWEEN_EVALUATIONS[name]}    evaluate()\n"
+    assert outcomes(code) == ({"held"}, [])
+
+
+@pytest.mark.parametrize("evaluate", [EVALUATE, WITH_GRADIENTS], ids=["without gradients", "with gradients"])
+@pytest.mark.parametrize("name", WHY_NOT)
+def test_the_reason_is_that_of_the_training(name, evaluate):
+    why, loop = WHY_NOT[name]
+    others = "others = DataLoader(TensorDataset(data.tensors[0] + 0), batch_size=8)\n"
+    assert outcomes(evaluate + others + f"for epoch in range(5):{loop}    evaluate()\n") == ({why}, [])
+
+
+@pytest.mark.parametrize("evaluate", [EVALUATE, WITH_GRADIENTS], ids=["without gradients", "with gradients"])
+def test_a_pass_behind_an_evaluation_is_the_first_of_an_epoch(evaluate):
+    code = """
+for epoch in range(4):
+    total = 0.0
+    for x, y in loader:
+        opt.zero_grad()
+        loss = loss_of(x, y)
+        loss.backward()
+        opt.step()
+        total += loss.item()
+    print(f"epoch {epoch} training loss {total / len(data):.6f}")
+    evaluate()
+"""
+    watch = watched(PLAIN + evaluate + code, ("REL014",))
+    assert [each.code for each in watch.findings] == ["REL014"]
+
+
 PIECES = {
     "pieces": ("labels[first : first + 4]", []),
     "copies of pieces": ("labels[torch.arange(first, first + 4)].float().mul(2)", ["REL004"]),

@@ -41,3 +41,15 @@ def test_a_right_program_breaks_no_relation(script, tmp_path, monkeypatch):
     found = [each for each in watch.findings if each.severity is not Severity.ADVICE]
     assert [f"{each.code} {each.message}" for each in found if each.severity is not Severity.QUESTION] == []
     assert [each.code for each in found] == ASKED.get(script.stem, [])
+
+
+def test_a_trainer_that_accumulates_and_evaluates_is_tried_behind_an_evaluation(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    text = (Path(__file__).parent / "right" / "with_trainer.py").read_text("utf-8")
+    text = text.replace("num_train_epochs=3", "num_train_epochs=2, gradient_accumulation_steps=2")
+    select = CheckSelection(select=("REL001", "REL003", "REL007"), preview=True)
+    with Watch(WatchOptions(select, probe=True)) as watch, warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        exec(compile(text.replace("160", "64"), "<trainer>", "exec"), {"__name__": "__main__"})
+    assert watch.failures == []
+    assert [watch.experiments.outcome(each) for each in watch.experiments.records] == [("held", None)] * 3

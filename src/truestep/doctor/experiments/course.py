@@ -2,6 +2,7 @@
 """The course of a training as far as experiments ask for it: which loader's batches lead to steps, and where one may fork."""
 
 import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -23,7 +24,7 @@ class TrainingCourse:
         self._handed: dict[int, int] = {}  # so many batches, by the data set
         self._since_step: list[
             tuple[int, int]
-        ] = []  # the iterators, and data sets, that handed over batches since a step
+        ] = []  # the iterators, and data sets, that handed over batches since a step for training
         self._backwards_at_step = 0
         self._window = 1  # so many backwards led to the last step
         self._steps = 0  # since the batch before
@@ -34,7 +35,8 @@ class TrainingCourse:
         self._has_begun_epoch = False  # one that was tried
         self._has_looked_at_memory = False
         self._steps_alone = 0  # so many steps in a row that no batch was handed over for
-        self.why_not = "no loader handed over a third batch"
+        self._has_forked = False
+        self._why_not: dict[int, Counter[str]] = {}  # at each batch, by the data set
 
     def stepped(self) -> None:
         """An optimizer has stepped."""
@@ -55,20 +57,40 @@ class TrainingCourse:
         """How many steps of optimizers follow a batch, or a window of batches."""
         return self._last_steps
 
-    def hands_over(self, iterator: Any) -> bool:
-        """Note that a batch is handed over; tell whether a child may be forked here that goes on to the step it is for."""
+    @property
+    def why_not(self) -> str:
+        """Why no child was forked at a batch: as a data set says that trained, and most often; "" where one was."""
+        if self._has_forked:
+            return ""
+        found = [each for data, each in self._why_not.items() if data in self._trained]
+        # what comes last is an evaluation's as a rule, and says nothing of the training
+        found = found or list(self._why_not.values())[-1:]
+        reasons = sum(found, Counter[str]())
+        return reasons.most_common(1)[0][0] if reasons else "no loader handed over a third batch"
+
+    def hands_over(self, iterator: Any, *, are_models_resting: Callable[[], bool] = lambda: False) -> bool:
+        """Note that a batch is handed over; tell whether a child may be forked here that goes on to the step it is for.
+
+        Args:
+            iterator: that hands it over.
+            are_models_resting: whether all models are in eval mode.
+        """
         own = id(iterator._dataset)
         if self._steps:
             self._last_steps, self._steps = self._steps, 0
         handed = self._handed[own] = self._handed.get(own, 0) + 1
-        others, self._since_step = self._since_step, [*self._since_step, (id(iterator), own)]
-        if not self._places or handed < self._places[0] or not torch.is_grad_enabled():
+        evaluates = self._trained and own not in self._trained and are_models_resting()
+        if evaluates or not torch.is_grad_enabled():  # its batches are no part of a step
             return False
-        is_alone = all(each == id(iterator) for each, _ in others)
-        self.why_not = self._obstacle(iterator, is_alone=is_alone) or ""
-        if self.why_not:
+        others, self._since_step = self._since_step, [*self._since_step, (id(iterator), own)]
+        if not self._places or handed < self._places[0]:
+            return False
+        obstacle = self._obstacle(iterator, is_alone=all(each == id(iterator) for each, _ in others))
+        if obstacle is not None:
+            self._why_not.setdefault(own, Counter())[obstacle] += 1
             return False
         self._places.pop(0)
+        self._has_forked = True
         return True
 
     @property
@@ -111,15 +133,15 @@ class TrainingCourse:
     def _obstacle(self, iterator: Any, *, is_alone: bool) -> str | None:
         if id(iterator._dataset) not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
+        if not is_alone:
+            return "several loaders hand over batches for one step"
         since = self.num_backwards - self._backwards_at_step
         ahead = batches_ahead() if iterator._num_yielded > 1 else 0  # before a pass's first none is held
         # a batch that is held back goes backward before this one, and may be the last of its window
         if (since + ahead) % self._window if ahead else since:
-            return AMID
+            return AMID if since else "a batch that is held back belongs to the same accumulation"
         if not self._backwards_at_step:
             return "gradients come from no backward()"
-        if not is_alone:
-            return "several loaders hand over batches for one step"
         return None
 
 

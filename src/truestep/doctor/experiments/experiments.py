@@ -96,7 +96,7 @@ class Experiments:
         if not self._relations:
             return batch
         try:
-            if self.course.hands_over(iterator):
+            if self.course.hands_over(iterator, are_models_resting=self._are_models_resting):
                 self._try_out("step", lambda: self._step_experiment(iterator, batch))
             if self.course.begins_epoch(iterator):
                 self._try_out("epoch", lambda: self._epoch_experiment(iterator, batch))

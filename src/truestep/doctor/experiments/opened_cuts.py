@@ -1,45 +1,64 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Has detach() and no_grad() leave a graph whole in a child, to tell a cut that was written from one that just happens."""
+"""Has detach(), no_grad() and the like leave a graph whole in a child, to tell a cut in writing from one that just happens."""
 
+import inspect
 import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.runtime.operations import watched_operation_tensors
+from truestep.doctor.experiments.straight_through import StraightThrough
+from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
+
+_CONTEXTS: tuple[Any, ...] = (torch.no_grad, torch.inference_mode)
+_SET_REQUIRES_GRAD = getattr(torch.Tensor.requires_grad, "__set__", None)
 
 
 class OpenedCuts(TorchFunctionMode):
     """Within it `detach` gives the tensor itself. It is for a child alone: `no_grad` stays changed.
 
+    A straight-through estimator gets the graph of its value, with whichever word it is cut.
+
     Attributes:
         scores_samples: whether `log_prob` was asked of what was sampled, as a policy's gradient is computed.
+        sums: among which straight-through estimators are found.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.scores_samples = False
+        self.sums = StraightThrough()
         self._samples: dict[int, Any] = {}  # also what was computed from them without a graph
         for each in _with_subclasses(torch.distributions.Distribution):
             for name, make in (("log_prob", self._scoring), ("sample", self._sampling)):
                 if name in vars(each):
                     setattr(each, name, make(vars(each)[name]))
-        no_grad: Any = torch.no_grad
-        enter, leave = no_grad.__enter__, no_grad.__exit__
-        no_grad.__enter__ = _unless_the_users(enter)
-        no_grad.__exit__ = _where_entered(leave)
+        for off in _CONTEXTS:
+            enter, leave = off.__enter__, off.__exit__
+            off.__enter__ = _unless_the_users(enter)
+            off.__exit__ = _where_entered(leave)
+        switch: Any = torch.set_grad_enabled
+        switch.__init__ = _on_for_the_users(switch.__init__)
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if getattr(func, "__name__", "") == "detach" and args:
+        name, kwargs = watched_operation_name(func), kwargs or {}
+        if (name == "detach" and args) or _freezes(func, args, kwargs):
             return args[0]
-        result = func(*args, **(kwargs or {}))
-        given = watched_operation_tensors(args, kwargs or {})
+        if func is F.gumbel_softmax:
+            return _gumbel_value(*args, **kwargs)
+        result = func(*args, **kwargs)
+        if name == "data" and isinstance(result, torch.Tensor):
+            self.sums.cut(args[0], result)
+        elif isinstance(result, torch.Tensor) and not kwargs:
+            result = self.sums.combined(func, name, args, result)
+        given = watched_operation_tensors(args, kwargs)
         if isinstance(result, torch.Tensor) and any(self._is_sampled(each) for each in given):
             self._keep(result)
         return result
@@ -75,6 +94,35 @@ def _with_subclasses(kind: type[Any]) -> Iterator[type[Any]]:
     known: list[type[Any]] = kind.__subclasses__()
     for each in known:
         yield from _with_subclasses(each)
+
+
+def _freezes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether a tensor that has gradients is given none from here on."""
+    if func is not torch.Tensor.requires_grad_ and func != _SET_REQUIRES_GRAD:
+        return False
+    on = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    return not on and args[0].requires_grad and args[0].is_leaf
+
+
+def _gumbel_value(*args: Any, **kwargs: Any) -> Any:
+    """Return what gumbel_softmax gives, with the graph of these values: codes of zeros and ones have no slope."""
+    given = inspect.signature(F.gumbel_softmax).bind(*args, **kwargs)
+    given.apply_defaults()
+    is_hard, given.arguments["hard"] = given.arguments["hard"], False
+    soft: Any = F.gumbel_softmax(*given.args, **given.kwargs)
+    if not is_hard:
+        return soft
+    dim = given.arguments["dim"]
+    codes = torch.zeros_like(soft).scatter_(dim, soft.detach().argmax(dim, keepdim=True), 1.0)
+    return codes + 0.0 * soft
+
+
+def _on_for_the_users(begin: Callable[..., None]) -> Callable[..., None]:
+    def __init__(self: Any, mode: bool) -> None:  # noqa: N807
+        is_users = not is_library_file(_caller())
+        begin(self, torch.is_grad_enabled() if is_users and not mode else mode)
+
+    return __init__
 
 
 def _unless_the_users(enter: Callable[[Any], None]) -> Callable[[Any], None]:

@@ -22,6 +22,9 @@ _MOST_APART_AT_ONCE, _MOST_APART = 0.1, 0.25  # of two slopes; a step to one sid
 _SMALLER = 0.2  # the step with which it is tried again
 _AGREED = 0.2  # of the two steps
 _LEFT_OVER = 1e-3
+CUT_IN_WRITING = (
+    "detach(), no_grad() or a straight-through estimator cuts the graph here, which is taken to be meant"
+)
 
 
 @dataclass(frozen=True)
@@ -70,9 +73,9 @@ def slope_moves(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float
     """Yield the moves along which the loss has another slope than its gradient says, each with that slope.
 
     Raises:
-        ExperimentNotTriedError: the cut is written as one, or a slope can't be measured anywhere.
+        ExperimentNotTriedError: a cut is written as one and nothing else is found, or a slope can't be measured anywhere.
     """
-    measured_any, why = False, "the gradients are too small to measure slopes"
+    measured_any, is_cut_in_writing, why = False, False, "the gradients are too small to measure slopes"
     for move in block_moves(experiment):
         try:
             measured = _slope(experiment, move)
@@ -82,10 +85,11 @@ def slope_moves(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float
         measured_any = True
         if measured is not None:
             if _is_cut_as_written(experiment, move, measured):
-                raise ExperimentNotTriedError(
-                    "detach() or no_grad() cuts the graph here, which is taken to be meant"
-                )
-            yield move, measured
+                is_cut_in_writing = True
+            else:
+                yield move, measured
+    if is_cut_in_writing:
+        raise ExperimentNotTriedError(CUT_IN_WRITING)
     if not measured_any:
         raise ExperimentNotTriedError(why)
 
@@ -135,7 +139,7 @@ def _loss(experiment: "StepExperiment", move: BlockMove, by: float) -> float:
 
 
 def _is_cut_as_written(experiment: "StepExperiment", move: BlockMove, measured: float) -> bool:
-    """Tell whether the gradient is the slope where detach() and no_grad() leave the graph whole, or can't be left out."""
+    """Tell whether the gradient is the slope where detach() and its kin leave the graph whole, or they can't be left out."""
     opened = Change(opens_cuts=True)
     if experiment.goes_another_way(opened):
         return True

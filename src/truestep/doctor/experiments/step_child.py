@@ -280,8 +280,9 @@ class StepChild:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
         seen.scores_samples = self._opened is not None and self._opened.scores_samples
-        if self._cuts is not None:
-            seen.cuts = [f"{name} {line}" for name, line in self._cuts.found]
+        if self._cuts is not None and self._opened is not None:
+            meant = {("data", line) for line in self._opened.sums.lines}
+            seen.cuts = [f"{name} {line}" for name, line in self._cuts.found if (name, line) not in meant]
         seen.lost_results = self._results.lost if self._results is not None else []
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
 
