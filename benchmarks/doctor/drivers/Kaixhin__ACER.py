@@ -3,23 +3,20 @@
 
 import builtins
 import os
-import sys
 import types
 
 import torch
+from absent import stand_ins
 from torch import nn
 from torch.nn import init
 
-for name, parts in (("plotly", ("offline",)), ("plotly.graph_objs", ("Scatter", "Line"))):
-    sys.modules[name] = types.ModuleType(name)  # only plots are made with it
-    for part in parts:
-        setattr(sys.modules[name], part, None)
+stand_ins("plotly", "plotly.graph_objs")  # only plots are made with it
 
 # what the torch of then did: sums have a dimension, one draw is the default, gradients are kept and filled with zeros
 draw, backward, zero_grad = torch.Tensor.multinomial, torch.Tensor.backward, nn.Module.zero_grad
 torch.Tensor.multinomial = lambda self, num_samples=1: draw(self, num_samples)
-torch.Tensor.backward = lambda self, gradient=None, retain_variables=False, retain_graph=False: backward(
-    self, gradient, retain_graph=retain_graph or retain_variables
+torch.Tensor.backward = lambda self, *values, retain_variables=None, **options: backward(
+    self, *values, **(options if retain_variables is None else {**options, "retain_graph": retain_variables})
 )
 nn.Module.zero_grad = lambda self: zero_grad(self, set_to_none=False)
 for name in ("orthogonal", "constant"):

@@ -1,17 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """A decoder of two blocks that attends to an encoded context, on made-up questions and answers."""
 
-import sys
-import types
-
 import torch
 import torch.nn.functional as F
+from absent import stand_ins
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-utils = types.ModuleType("utils")  # the repository's own asks for packages that are absent
-utils.checkpoint_sequential = None
-sys.modules["utils"] = utils
+stand_ins("utils")  # the repository's own asks for packages that are absent
+with_gradient, masked_fill = torch.Tensor.requires_grad_, torch.Tensor.masked_fill_  # masks were bytes in torch 1.0
+torch.Tensor.requires_grad_ = lambda self: with_gradient(self) if self.is_floating_point() else self
+torch.Tensor.masked_fill_ = lambda self, mask, value: masked_fill(self, mask.bool(), value)
 from transformer import TransformerModule
 
 torch.manual_seed(0)

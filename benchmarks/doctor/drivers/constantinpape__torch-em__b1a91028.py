@@ -1,18 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A small network trained with DiceLossWithLogits, the mean over channels, on made-up masks."""
 
-import sys
-import types
-
 import torch
+from absent import bare_packages
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-package = types.ModuleType("torch_em")  # the whole of it asks for packages that are absent
-package.__path__ = ["torch_em"]
-sys.modules["torch_em"] = package
-sys.modules["torch_em.loss"] = loss_package = types.ModuleType("torch_em.loss")
-loss_package.__path__ = ["torch_em/loss"]
+bare_packages("torch_em", "torch_em.loss")
 from torch_em.loss.dice import DiceLossWithLogits
 
 torch.manual_seed(0)

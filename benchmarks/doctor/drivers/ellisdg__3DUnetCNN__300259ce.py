@@ -2,8 +2,11 @@
 """A small 3D network trained with MyDiceLoss, on made-up volumes with one channel of labels."""
 
 import torch
+from absent import bare_packages
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
+
+bare_packages("unet3d", "unet3d.utils", "unet3d.utils.pytorch", "unet3d.utils.pytorch.losses")
 from unet3d.utils.pytorch.losses.losses import MyDiceLoss
 
 torch.manual_seed(0)

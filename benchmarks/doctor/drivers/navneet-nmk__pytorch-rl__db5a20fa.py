@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """fit_batch() of train_ddpg.py on a buffer of made-up transitions."""
 
-import sys
-import types
-
 import torch
 from torch import nn
 
-sys.modules["gym"] = types.ModuleType("gym")  # only its __main__ makes environments
 import Buffer
 import train_ddpg
 

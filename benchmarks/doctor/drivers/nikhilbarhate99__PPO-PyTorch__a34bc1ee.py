@@ -1,13 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """PPO_continuous on a made-up environment with an action of one dimension, as its main() goes on."""
 
-import sys
-import types
-
 import numpy as np
 import torch
 
-sys.modules["gym"] = types.ModuleType("gym")
 from PPO_continuous import PPO, Memory
 
 np.random.seed(0)

@@ -1,23 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """A graph convolution with adjacency matrices of made-up sentences, which are not symmetric, and a tag for each word."""
 
-import importlib.util
-import sys
-import types
-
 import torch
 import torch.nn.functional as F
+from absent import bare_packages, stand_ins
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
-for name, parts in (("supar", ()), ("supar.modules", ()), ("supar.modules.dropout", ("SharedDropout",))):
-    sys.modules[name] = types.ModuleType(name)
-    for part in parts:
-        setattr(sys.modules[name], part, nn.Dropout)
-sys.modules["supar.modules"].__path__ = ["supar/modules"]
-spec = importlib.util.spec_from_file_location("supar.modules.gnn", "supar/modules/gnn.py")
-gnn = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(gnn)
+bare_packages("supar", "supar.modules")
+stand_ins("supar.modules.dropout")
+from supar.modules import gnn
 
 torch.manual_seed(0)
 words = torch.randint(1, 50, (480, 7))
