@@ -4,14 +4,13 @@
     PYTHONPATH=src python benchmarks/doctor/driving.py --mirrors MIRRORS --work FOLDER --only Kaixhin__ACER --out driven.jsonl
 
 A mirror is a git directory (OWNER+NAME below MIRRORS). The Python files of each side are laid out below FOLDER, the driver of the pair beside them,
-and `truestep doctor --preview` runs it there. What both sides say is compared by code and by message without its numbers.
+and `truestep doctor --preview` runs it there. What both sides say is compared by code, file and the text of the line.
 """
 
 import argparse
 import io
 import json
 import os
-import re
 import subprocess
 import sys
 import tarfile
@@ -84,16 +83,20 @@ def told(document):
     ]
 
 
-def same(each):
-    """Return what makes two findings of both sides the same."""
-    return each["code"], re.sub(r"[\d.]+(e-?\d+)?%?", "0", each["message"] or "")
+def same(each, folder):
+    """Return what makes two findings of both sides the same: code, file and the text of the line."""
+    path = folder / (each["path"] or "")
+    lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
+    number = each["line"] or 0
+    return each["code"], each["path"], lines[number - 1].strip() if 0 < number <= len(lines) else each["message"]
 
 
 def compared(row, mirrors, work, options):
     """Return one row: what the doctor says of both sides, and of the faulty one alone."""
     result = {"id": row["id"], "lines": row["lines"], "path": row["path"]}
-    for side in ("bug", "fix"):
-        document, seconds = doctored(row, laid_out(row, side, mirrors, work), options)
+    folders = {side: laid_out(row, side, mirrors, work) for side in ("bug", "fix")}
+    for side, folder in folders.items():
+        document, seconds = doctored(row, folder, options)
         experiments = document.get("experiments") or {}
         result[side] = {
             "found": told(document),
@@ -105,8 +108,8 @@ def compared(row, mirrors, work, options):
             "num_children": experiments.get("num_children"),
             "seconds": seconds,
         }
-    known = {same(each) for each in result["fix"]["found"]}
-    result["bug_only"] = [each for each in result["bug"]["found"] if same(each) not in known]
+    known = {same(each, folders["fix"]) for each in result["fix"]["found"]}
+    result["bug_only"] = [each for each in result["bug"]["found"] if same(each, folders["bug"]) not in known]
     return result
 
 

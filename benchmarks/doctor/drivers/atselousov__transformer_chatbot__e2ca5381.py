@@ -9,7 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 stand_ins("utils")  # the repository's own asks for packages that are absent
 with_gradient, masked_fill = torch.Tensor.requires_grad_, torch.Tensor.masked_fill_  # masks were bytes in torch 1.0
-torch.Tensor.requires_grad_ = lambda self: with_gradient(self) if self.is_floating_point() else self
+torch.Tensor.requires_grad_ = lambda self, *on: with_gradient(self, *on) if self.is_floating_point() else self
 torch.Tensor.masked_fill_ = lambda self, mask, value: masked_fill(self, mask.bool(), value)
 from transformer import TransformerModule
 

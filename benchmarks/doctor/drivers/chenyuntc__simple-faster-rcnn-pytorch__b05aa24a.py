@@ -13,9 +13,9 @@ import sys
 import numpy as np
 
 sys.modules["model.utils.nms"].non_maximum_suppression = lambda boxes, thresh, **_options: np.arange(min(len(boxes), 20))
+sys.modules["cupy"].ascontiguousarray, sys.modules["cupy"].asnumpy = np.ascontiguousarray, np.asarray
 if not hasattr(np, "int"):
     np.int = int  # as numpy 1 had it
-import six  # noqa: F401 - the stand-in of this benchmark
 from model.region_proposal_network import RegionProposalNetwork
 
 torch.manual_seed(0)

@@ -8,7 +8,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 stand_ins("click", "yaml", "torchnet", "torchnet.logger", "torchnet.meter", "tensorboardX", "addict", "cv2")
 stand_ins("libs", "libs.datasets", "libs.models", "libs.utils", "libs.utils.loss", "libs.utils.metric", "libs.loss")
-stand_ins("datasets", "models", "utils", "loss", "visdom", "omegaconf", "torchvision", "torchnet.engine", "tqdm")
+stand_ins("datasets", "models", "utils", "loss", "visdom", "omegaconf", "torchvision", "torchnet.engine")
 from train import poly_lr_scheduler
 
 torch.manual_seed(0)
