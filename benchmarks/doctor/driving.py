@@ -24,7 +24,7 @@ MOST_SECONDS = 240
 
 def rows(begins_with):
     """Yield the rows of the work half that have a driver and whose id begins with this."""
-    for name in ("pairs", "fresh"):
+    for name in ("pairs", "fresh", "neutral"):
         for line in (HERE / f"corpus/work/{name}.jsonl").read_text("utf-8").splitlines():
             row = json.loads(line)
             if row["id"].startswith(begins_with) and driver_of(row["id"]):

@@ -16,9 +16,14 @@ import collections.abc
 import sklearn.utils
 
 stand_ins("sklearn.metrics.scorer", "sklearn.externals", "sklearn.externals.joblib")
+scorer = sys.modules["sklearn.metrics.scorer"]
+scorer.check_scoring, scorer._BaseScorer = lambda net, scoring: scoring, type(None)
 sklearn.utils.safe_indexing = sklearn.utils._safe_indexing  # its name since scikit-learn 0.24
 collections.Sequence = collections.abc.Sequence  # where Python 3.6 had it
+from skorch.callbacks import scoring
 from skorch.net import NeuralNet
+
+scoring._score = lambda estimator, X_test, y_test, scorer, is_multimetric: scorer(estimator, X_test, y_test)
 
 torch.manual_seed(0)
 np.random.seed(0)
