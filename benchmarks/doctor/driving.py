@@ -3,8 +3,8 @@
 
     PYTHONPATH=src python benchmarks/doctor/driving.py --mirrors MIRRORS --work FOLDER --only Kaixhin__ACER --out driven.jsonl
 
-A mirror is a git directory (OWNER+NAME below MIRRORS). The Python files of each side are laid out below FOLDER, the driver of the pair beside them,
-and `truestep doctor --preview` runs it there. What both sides say is compared by code, file and the text of the line.
+A mirror is a git directory (OWNER+NAME below MIRRORS). The Python files of each side are laid out below FOLDER, the driver of
+the pair beside them, and `truestep doctor --preview` runs it there. What both sides say is compared by code, file and the text of the line.
 """
 
 import argparse
@@ -46,7 +46,16 @@ def laid_out(row, side, mirrors, work):
         kept = mirrors / row["repo"].replace("/", "+") / "repo"
         git = kept / ".git" if (kept / ".git").is_dir() else kept
         commit = row["parent"] if side == "bug" else row["fix"]
-        command = ["git", f"--git-dir={git}", "-c", "safe.directory=*", "archive", commit, "--", ":(glob)**/*.py"]
+        command = [
+            "git",
+            f"--git-dir={git}",
+            "-c",
+            "safe.directory=*",
+            "archive",
+            commit,
+            "--",
+            ":(glob)**/*.py",
+        ]
         archive = subprocess.run(command, check=True, capture_output=True).stdout
         with tarfile.open(fileobj=io.BytesIO(archive)) as file:
             file.extractall(folder, filter="data")
@@ -60,26 +69,37 @@ def doctored(row, folder, options):
     report = folder / "drive-report.json"
     report.unlink(missing_ok=True)
     places = [*sys.path[1:], str(HERE / "standins")]
-    environment = dict(os.environ, PYTHONPATH=os.pathsep.join(filter(None, places)), OMP_NUM_THREADS="1", FAULTY=row["id"])
+    environment = dict(
+        os.environ, PYTHONPATH=os.pathsep.join(filter(None, places)), OMP_NUM_THREADS="1", FAULTY=row["id"]
+    )
     command = [sys.executable, "-m", "truestep", "doctor", "--preview", "--output", "json"]
     command += ["--report", report.name, *options, script.name]
     started = time.perf_counter()
     with (folder / "drive.log").open("w") as log:
         try:
             subprocess.run(
-                command, cwd=folder, env=environment, stdout=log, stderr=log, timeout=MOST_SECONDS, check=False
+                command,
+                cwd=folder,
+                env=environment,
+                stdout=log,
+                stderr=log,
+                timeout=MOST_SECONDS,
+                check=False,
             )
         except subprocess.TimeoutExpired:
             log.write("\nended: too long\n")
     seconds = time.perf_counter() - started
-    document = json.loads(report.read_text("utf-8")) if report.is_file() else {"findings": [], "error": "no report"}
+    document = (
+        json.loads(report.read_text("utf-8")) if report.is_file() else {"findings": [], "error": "no report"}
+    )
     return document, round(seconds, 1)
 
 
 def told(document):
     """Return the findings of a report as (code, severity, place, message)."""
     return [
-        {key: each.get(key) for key in ("code", "severity", "path", "line", "message")} for each in document["findings"]
+        {key: each.get(key) for key in ("code", "severity", "path", "line", "message")}
+        for each in document["findings"]
     ]
 
 
@@ -88,7 +108,11 @@ def same(each, folder):
     path = folder / (each["path"] or "")
     lines = path.read_text("utf-8", "replace").splitlines() if path.is_file() else []
     number = each["line"] or 0
-    return each["code"], each["path"], lines[number - 1].strip() if 0 < number <= len(lines) else each["message"]
+    return (
+        each["code"],
+        each["path"],
+        lines[number - 1].strip() if 0 < number <= len(lines) else each["message"],
+    )
 
 
 def compared(row, mirrors, work, options):
@@ -126,10 +150,18 @@ def main():
             file.write(json.dumps(result) + "\n")
         print(row["id"], f"(path {row['path']}, lines {row['lines']})")
         for side in ("bug", "fix"):
-            print(f"  {side}: {result[side]['seconds']} s, {result[side]['num_children']} children, error {result[side]['error']}")
+            print(
+                f"  {side}: {result[side]['seconds']} s, {result[side]['num_children']} children, error {result[side]['error']}"
+            )
             for each in result[side]["found"]:
-                print(f"    {each['code']} {each['severity']} {each['path']}:{each['line']} {each['message']}")
-        print("  of the faulty one alone:", [f"{each['code']}:{each['line']}" for each in result["bug_only"]], flush=True)
+                print(
+                    f"    {each['code']} {each['severity']} {each['path']}:{each['line']} {each['message']}"
+                )
+        print(
+            "  of the faulty one alone:",
+            [f"{each['code']}:{each['line']}" for each in result["bug_only"]],
+            flush=True,
+        )
 
 
 if __name__ == "__main__":

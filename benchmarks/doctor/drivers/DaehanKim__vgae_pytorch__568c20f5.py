@@ -5,15 +5,15 @@ import runpy
 import sys
 import types
 
-import networkx
+import networkx as nx
 import numpy as np
 import scipy.sparse as sp
 
-graph = networkx.random_geometric_graph(60, 0.25, seed=0)
+graph = nx.random_geometric_graph(60, 0.25, seed=0)
 features = np.random.RandomState(0).rand(60, 20) > 0.7
 made = types.ModuleType("input_data")
 made.load_data = lambda dataset: (
-    sp.csr_matrix(networkx.to_numpy_array(graph)),
+    sp.csr_matrix(nx.to_numpy_array(graph)),
     sp.lil_matrix(features.astype(float)),
 )
 sys.modules["input_data"] = made

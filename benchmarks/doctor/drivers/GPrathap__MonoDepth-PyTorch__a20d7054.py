@@ -14,7 +14,9 @@ pairs = TensorDataset(wide[..., :32].contiguous(), wide[..., 4:].contiguous())
 class Depth(nn.Module):
     def __init__(self):
         super().__init__()
-        self.body = nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ELU(), nn.Conv2d(16, 2, 3, padding=1), nn.Sigmoid())
+        self.body = nn.Sequential(
+            nn.Conv2d(3, 16, 3, padding=1), nn.ELU(), nn.Conv2d(16, 2, 3, padding=1), nn.Sigmoid()
+        )
 
     def forward(self, left):
         shifts = 0.3 * self.body(left)

@@ -19,8 +19,8 @@ torch.Tensor.backward = lambda self, *values, retain_variables=None, **options: 
     self, *values, **(options if retain_variables is None else {**options, "retain_graph": retain_variables})
 )
 nn.Module.zero_grad = lambda self: zero_grad(self, set_to_none=False)
-for name in ("orthogonal", "constant"):
-    setattr(init, name, lambda tensor, *value, fill=getattr(init, f"{name}_"): fill(tensor.data, *value))
+init.orthogonal = lambda tensor: init.orthogonal_(tensor.data)
+init.constant = lambda tensor, value: init.constant_(tensor.data, value)
 nn.utils.clip_grad_norm = nn.utils.clip_grad_norm_
 
 import gym
@@ -30,11 +30,20 @@ from utils import Counter
 
 train.sum = lambda parts: builtins.sum(parts).view(1)
 args = types.SimpleNamespace(
-    seed=123, num_processes=1, T_max=2000, t_max=20, max_episode_length=20, hidden_size=32, on_policy=True, env="cart"
+    seed=123,
+    num_processes=1,
+    T_max=2000,
+    t_max=20,
+    max_episode_length=20,
+    hidden_size=32,
+    on_policy=True,
+    env="cart",
 )
 args.memory_capacity, args.replay_start, args.replay_ratio, args.batch_size = 10000, 10**6, 0, 16
 args.discount, args.trace_decay, args.trace_max, args.reward_clip = 0.99, 1, 10, False
-args.trust_region = os.environ["FAULTY"].endswith(("aa6eb99e", "1cce3caf"))  # an option, in which these faults are
+args.trust_region = os.environ["FAULTY"].endswith(
+    ("aa6eb99e", "1cce3caf")
+)  # an option, in which these faults are
 args.trust_region_decay, args.trust_region_threshold = 0.99, 1
 args.lr, args.lr_decay, args.entropy_weight, args.no_time_normalisation = 1e-3, False, 0.001, False
 args.max_gradient_norm = 10

@@ -8,7 +8,10 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 stand_ins("utils")  # the repository's own asks for packages that are absent
-with_gradient, masked_fill = torch.Tensor.requires_grad_, torch.Tensor.masked_fill_  # masks were bytes in torch 1.0
+with_gradient, masked_fill = (
+    torch.Tensor.requires_grad_,
+    torch.Tensor.masked_fill_,
+)  # masks were bytes in torch 1.0
 torch.Tensor.requires_grad_ = lambda self, *on: with_gradient(self, *on) if self.is_floating_point() else self
 torch.Tensor.masked_fill_ = lambda self, mask, value: masked_fill(self, mask.bool(), value)
 from transformer import TransformerModule
@@ -23,7 +26,14 @@ loader = DataLoader(TensorDataset(questions, answers), batch_size=16, shuffle=Tr
 class Model(nn.Module):
     def __init__(self):
         super().__init__()
-        sizes = dict(n_layers=2, n_embeddings=40, n_pos_embeddings=12, embeddings_size=32, padding_idx=0, n_heads=4)
+        sizes = {
+            "n_layers": 2,
+            "n_embeddings": 40,
+            "n_pos_embeddings": 12,
+            "embeddings_size": 32,
+            "padding_idx": 0,
+            "n_heads": 4,
+        }
         self.transformer = TransformerModule(
             **sizes, dropout=0.1, embed_dropout=0.1, attn_dropout=0.1, ff_dropout=0.1
         )

@@ -40,7 +40,7 @@ class Model(nn.Module):
 
 molecules = torch.randn(640, 10)
 values = [[float(one.sum()), float(one[0]) if number % 3 else None] for number, one in enumerate(molecules)]
-loader = DataLoader(list(zip(molecules, values)), batch_size=16, shuffle=True, collate_fn=Batch)
+loader = DataLoader(list(zip(molecules, values, strict=True)), batch_size=16, shuffle=True, collate_fn=Batch)
 model = Model()
 optimizer = torch.optim.Adam(model.parameters(), lr=1e-4)
 rates = {"init_lr": [1e-4], "max_lr": [1e-3], "final_lr": [1e-4]}

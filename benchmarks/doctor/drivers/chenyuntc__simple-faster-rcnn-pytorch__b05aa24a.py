@@ -12,7 +12,9 @@ import sys
 
 import numpy as np
 
-sys.modules["model.utils.nms"].non_maximum_suppression = lambda boxes, thresh, **_options: np.arange(min(len(boxes), 20))
+sys.modules["model.utils.nms"].non_maximum_suppression = lambda boxes, thresh, **_options: np.arange(
+    min(len(boxes), 20)
+)
 sys.modules["cupy"].ascontiguousarray, sys.modules["cupy"].asnumpy = np.ascontiguousarray, np.asarray
 if not hasattr(np, "int"):
     np.int = int  # as numpy 1 had it

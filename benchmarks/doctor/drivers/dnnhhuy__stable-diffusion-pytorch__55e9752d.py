@@ -7,8 +7,25 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 bare_packages("models")
-stand_ins("models.unet", "models.vae", "models.cond_encoder", "models.clip", "models.lora", "torchvision", "PIL", "utils", "utils.utils")
-stand_ins("models.ddpm", "models.ddim", "models.class_encoder", "models.sampler", "models.sampler.ddpm", "models.sampler.ddim")
+stand_ins(
+    "models.unet",
+    "models.vae",
+    "models.cond_encoder",
+    "models.clip",
+    "models.lora",
+    "torchvision",
+    "PIL",
+    "utils",
+    "utils.utils",
+)
+stand_ins(
+    "models.ddpm",
+    "models.ddim",
+    "models.class_encoder",
+    "models.sampler",
+    "models.sampler.ddpm",
+    "models.sampler.ddim",
+)
 from models import diffusion
 
 
@@ -41,7 +58,9 @@ class Unet(nn.Module):
         self.layers = nn.Sequential(nn.Conv2d(5, 16, 3, padding=1), nn.SiLU(), nn.Conv2d(16, 4, 3, padding=1))
 
     def forward(self, x, timesteps, cond):
-        return self.layers(torch.cat([x, cond[:, :, None, None] + timesteps.view(-1, 1, 1, 1) / 100 + 0 * x[:, :1]], 1))
+        return self.layers(
+            torch.cat([x, cond[:, :, None, None] + timesteps.view(-1, 1, 1, 1) / 100 + 0 * x[:, :1]], 1)
+        )
 
 
 diffusion.DDPMSampler = Sampler

@@ -12,11 +12,11 @@ from torch.utils.data import DataLoader, TensorDataset
 
 def odeint(function, states, times, method, options, atol, rtol):
     """Go by Euler's steps, as torchdiffeq does for method="euler"."""
-    steps = int(round(1.0 / options["step_size"]))
+    steps = round(1.0 / options["step_size"])
     width = (times[-1] - times[0]) / steps
     for step in range(steps):
         slopes = function(times[0] + step * width, states)
-        states = tuple(state + width * slope for state, slope in zip(states, slopes))
+        states = tuple(state + width * slope for state, slope in zip(states, slopes, strict=True))
     return tuple(torch.stack([state, state]) for state in states)
 
 

@@ -18,7 +18,7 @@ for t in range(500):
     memory.push(state, action, torch.Tensor([float(t % 10 != 9)]), next_state, reward)
     state = next_state
     if len(memory) > 64:
-        batch = Transition(*zip(*memory.sample(64)))
+        batch = Transition(*zip(*memory.sample(64), strict=True))
         value_loss, policy_loss = agent.update_parameters(batch)
     if t % 100 == 99:
         print(f"step {t} value loss {value_loss:.4f} policy loss {policy_loss:.4f}")

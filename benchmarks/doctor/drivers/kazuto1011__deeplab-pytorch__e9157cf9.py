@@ -7,7 +7,9 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 stand_ins("click", "yaml", "torchnet", "torchnet.logger", "torchnet.meter", "tensorboardX", "addict", "cv2")
-stand_ins("libs", "libs.datasets", "libs.models", "libs.utils", "libs.utils.loss", "libs.utils.metric", "libs.loss")
+stand_ins(
+    "libs", "libs.datasets", "libs.models", "libs.utils", "libs.utils.loss", "libs.utils.metric", "libs.loss"
+)
 stand_ins("datasets", "models", "utils", "loss", "visdom", "omegaconf", "torchvision", "torchnet.engine")
 from train import poly_lr_scheduler
 
@@ -22,7 +24,9 @@ iteration = 0
 for epoch in range(4):
     for image, label in DataLoader(TensorDataset(images, labels), batch_size=8, shuffle=True):
         iteration += 1
-        poly_lr_scheduler(optimizer, init_lr=1e-2, iter=iteration - 1, lr_decay_iter=10, max_iter=160, power=0.9)
+        poly_lr_scheduler(
+            optimizer, init_lr=1e-2, iter=iteration - 1, lr_decay_iter=10, max_iter=160, power=0.9
+        )
         optimizer.zero_grad()
         loss = criterion(net(image), label)
         loss.backward()

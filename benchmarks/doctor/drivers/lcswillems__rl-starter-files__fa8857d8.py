@@ -42,7 +42,9 @@ class Model(ACModel):
 
 if __name__ == "__main__":
     torch.manual_seed(0)
-    algo = PPOAlgo([World(seed) for seed in range(4)], Model(), num_frames_per_proc=64, epochs=2, batch_size=64)
+    algo = PPOAlgo(
+        [World(seed) for seed in range(4)], Model(), num_frames_per_proc=64, epochs=2, batch_size=64
+    )
     for update in range(20):
         log = algo.update_parameters()
         print(f"update {update} policy loss {log['policy_loss']:.4f} value loss {log['value_loss']:.4f}")

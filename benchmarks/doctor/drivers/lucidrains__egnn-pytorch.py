@@ -26,7 +26,10 @@ clouds = clouds - clouds.mean(1, keepdim=True)
 noisy = clouds + 0.1 * torch.randn(320, 8, 3)
 masks = torch.arange(8) < torch.randint(5, 9, (320, 1))
 loader = DataLoader(TensorDataset(kinds, noisy, clouds, masks), batch_size=16, shuffle=True)
-options = {"04228e82": {"norm_coors": True}, "24872cd5": {"num_nearest_neighbors": 4}}  # in which these faults are
+options = {
+    "04228e82": {"norm_coors": True},
+    "24872cd5": {"num_nearest_neighbors": 4},
+}  # in which these faults are
 embed = nn.Embedding(4, 16)
 layer = EGNN(dim=16, **options.get(os.environ["FAULTY"][-8:], {}))
 takes_mask = "mask" in inspect.signature(layer.forward).parameters

@@ -10,7 +10,14 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 bare_packages("rectified_flow_pytorch")
-stand_ins("torchdiffeq", "torchvision", "torchvision.utils", "torchvision.models", "ema_pytorch", "hyper_connections")
+stand_ins(
+    "torchdiffeq",
+    "torchvision",
+    "torchvision.utils",
+    "torchvision.models",
+    "ema_pytorch",
+    "hyper_connections",
+)
 stand_ins("accelerate", "torchvision.transforms", "scipy.optimize")
 from rectified_flow_pytorch.rectified_flow import PseudoHuberLossWithLPIPS, RectifiedFlow
 

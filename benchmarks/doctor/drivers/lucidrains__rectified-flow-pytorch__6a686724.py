@@ -7,9 +7,30 @@ from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
 bare_packages("rectified_flow_pytorch")
-stand_ins("fire", "gymnasium", "memmap_replay_buffer", "ema_pytorch", "x_mlps_pytorch", "wandb", "moviepy", "rectified_flow_pytorch.mean_flow")
-stand_ins("rectified_flow_pytorch.nano_flow", "hyper_connections", "adam_atan2_pytorch", "x_mlps_pytorch.ensemble", "gymnasium.wrappers")
-stand_ins("torch_einops_utils", "assoc_scan", "hl_gauss_pytorch", "x_mlps_pytorch.normed_mlp", "discrete_continuous_embed_readout")
+stand_ins(
+    "fire",
+    "gymnasium",
+    "memmap_replay_buffer",
+    "ema_pytorch",
+    "x_mlps_pytorch",
+    "wandb",
+    "moviepy",
+    "rectified_flow_pytorch.mean_flow",
+)
+stand_ins(
+    "rectified_flow_pytorch.nano_flow",
+    "hyper_connections",
+    "adam_atan2_pytorch",
+    "x_mlps_pytorch.ensemble",
+    "gymnasium.wrappers",
+)
+stand_ins(
+    "torch_einops_utils",
+    "assoc_scan",
+    "hl_gauss_pytorch",
+    "x_mlps_pytorch.normed_mlp",
+    "discrete_continuous_embed_readout",
+)
 from train_mean_flow_ql import expectile_l2_loss
 
 torch.manual_seed(0)

@@ -1,11 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """fit_batch() of train_ddpg.py on a buffer of made-up transitions."""
 
-import torch
-from torch import nn
-
 import Buffer
+import torch
 import train_ddpg
+from torch import nn
 
 torch.manual_seed(0)
 
@@ -35,7 +34,9 @@ buffer = Buffer.ReplayBuffer(1000)
 for _ in range(500):
     state, action = torch.randn(1, 5), torch.rand(1, 2) * 2 - 1
     reward = -(action - state[:, :2]).square().sum(1)
-    buffer.push(state, action, torch.randn(1, 5), reward, (torch.rand(1) < 0.1).float(), None, None, None, None, 0)
+    buffer.push(
+        state, action, torch.randn(1, 5), reward, (torch.rand(1) < 0.1).float(), None, None, None, None, 0
+    )
 for iteration in range(80):
     loss = train_ddpg.fit_batch(
         target_actor, actor, target_critic, critic, buffer, 64, 0.98, 20, nn.MSELoss(), iteration, 1e-4, 1e-3

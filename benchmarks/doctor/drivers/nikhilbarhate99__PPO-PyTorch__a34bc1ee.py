@@ -3,7 +3,6 @@
 
 import numpy as np
 import torch
-
 from PPO_continuous import PPO, Memory
 
 np.random.seed(0)

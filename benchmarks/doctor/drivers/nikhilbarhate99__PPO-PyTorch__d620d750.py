@@ -22,7 +22,12 @@ class Lander:
 
     def step(self, action):
         self.num_steps += 1
-        return np.random.randn(8).astype("float32"), float(np.random.randn() + (action == 1)), self.num_steps > 50, {}
+        return (
+            np.random.randn(8).astype("float32"),
+            float(np.random.randn() + (action == 1)),
+            self.num_steps > 50,
+            {},
+        )
 
 
 sys.modules["gym"] = types.ModuleType("gym")

@@ -12,7 +12,9 @@ corners = torch.rand(640, 2) * 20
 proposals = torch.cat([corners, corners + 10], 1)
 found = torch.cat([corners + torch.rand(640, 2) * 4, corners + 12 + torch.rand(640, 2) * 8], 1)
 pictures = torch.cat([found - proposals + 0.2 * torch.randn(640, 4), torch.randn(640, 4)], 1)
-training = DataLoader(TensorDataset(pictures[:512], proposals[:512], found[:512]), batch_size=16, shuffle=True)
+training = DataLoader(
+    TensorDataset(pictures[:512], proposals[:512], found[:512]), batch_size=16, shuffle=True
+)
 validation = DataLoader(TensorDataset(pictures[512:], proposals[512:], found[512:]), batch_size=16)
 net = nn.Sequential(nn.Linear(8, 64), nn.ReLU(), nn.Linear(64, 4))
 optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)

@@ -24,7 +24,9 @@ def parts():
 
     @trainer.on(Events.EPOCH_COMPLETED)
     def show(engine):
-        print(f"epoch {engine.state.epoch} loss {engine.state.output:.4f} rate {optimizer.param_groups[0]['lr']:.4f}")
+        print(
+            f"epoch {engine.state.epoch} loss {engine.state.output:.4f} rate {optimizer.param_groups[0]['lr']:.4f}"
+        )
 
     return {"net": net, "optimizer": optimizer, "schedule": schedule, "trainer": trainer}
 

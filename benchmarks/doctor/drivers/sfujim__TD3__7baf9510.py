@@ -12,13 +12,17 @@ nn.Module.cuda = lambda self: self  # no card here
 import TD3
 import utils
 
-utils.np = types.SimpleNamespace(array=lambda values, copy=True: np.asarray(values), random=np.random)  # of numpy 1
+utils.np = types.SimpleNamespace(
+    array=lambda values, copy=True: np.asarray(values), random=np.random
+)  # of numpy 1
 np.random.seed(0)
 torch.manual_seed(0)
 buffer = utils.ReplayBuffer()
 for _ in range(2000):
     state, action = np.random.randn(6), np.random.uniform(-1, 1, 3)
-    buffer.add((state, 0.9 * state, action, -np.square(action - state[:3]).sum(), float(np.random.rand() < 0.05)))
+    buffer.add(
+        (state, 0.9 * state, action, -np.square(action - state[:3]).sum(), float(np.random.rand() < 0.05))
+    )
 policy = TD3.TD3(6, 3, 1.0)
 for episode in range(4):
     policy.train(buffer, 30)

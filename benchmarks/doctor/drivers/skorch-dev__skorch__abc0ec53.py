@@ -28,7 +28,13 @@ class Net(nn.Module):
 
 
 net = NeuralNetRegressor(
-    Net, optimizer=torch.optim.LBFGS, optimizer__max_iter=5, lr=0.1, max_epochs=6, batch_size=64, train_split=None
+    Net,
+    optimizer=torch.optim.LBFGS,
+    optimizer__max_iter=5,
+    lr=0.1,
+    max_epochs=6,
+    batch_size=64,
+    train_split=None,
 )
 net.fit(inputs, targets)
 print("error", float(((net.predict(inputs) - targets) ** 2).mean()))

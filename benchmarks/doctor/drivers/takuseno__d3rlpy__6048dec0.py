@@ -6,7 +6,16 @@ from absent import bare_packages, stand_ins
 from torch.utils.data import DataLoader, TensorDataset
 
 bare_packages("d3rlpy", "d3rlpy.algos", "d3rlpy.algos.torch", "d3rlpy.models", "d3rlpy.models.torch")
-stand_ins("kornia", "kornia.augmentation", "GPUtil", "tensorboardX", "gym", "h5py", "d3rlpy.algos.base", "d3rlpy.gpu")
+stand_ins(
+    "kornia",
+    "kornia.augmentation",
+    "GPUtil",
+    "tensorboardX",
+    "gym",
+    "h5py",
+    "d3rlpy.algos.base",
+    "d3rlpy.gpu",
+)
 import sys
 
 sys.modules["d3rlpy.algos.base"].AlgoImplBase = object
@@ -22,7 +31,9 @@ torch.manual_seed(0)
 states = torch.randn(1600, 6)
 actions = torch.randint(0, 3, (1600, 1))
 rewards = (states[:, :3].gather(1, actions) > 0).float()
-data = TensorDataset(states, actions, rewards, 0.9 * states + 0.1 * torch.randn(1600, 6), torch.zeros(1600, 1))
+data = TensorDataset(
+    states, actions, rewards, 0.9 * states + 0.1 * torch.randn(1600, 6), torch.zeros(1600, 1)
+)
 impl = DiscreteSACImpl(
     observation_shape=(6,),
     action_size=3,
@@ -46,7 +57,9 @@ impl = DiscreteSACImpl(
 impl.build()
 for epoch in range(2):
     for obs_t, act_t, rew_tp1, obs_tp1, ter_tp1 in DataLoader(data, batch_size=32, shuffle=True):
-        critic_loss = impl.update_critic(obs_t.numpy(), act_t.numpy(), rew_tp1.numpy(), obs_tp1.numpy(), ter_tp1.numpy())
+        critic_loss = impl.update_critic(
+            obs_t.numpy(), act_t.numpy(), rew_tp1.numpy(), obs_tp1.numpy(), ter_tp1.numpy()
+        )
         actor_loss = impl.update_actor(obs_t.numpy())
         temp_loss, temp = impl.update_temp(obs_t.numpy())
     impl.update_target()

@@ -17,4 +17,6 @@ for epoch in range(3):
         optimizer.zero_grad()
         (loss_kld + loss_image + loss_reward).backward()
         optimizer.step()
-    print(f"epoch {epoch} kld {loss_kld.item():.3f} image {loss_image.item():.3f} reward {loss_reward.item():.3f}")
+    print(
+        f"epoch {epoch} kld {loss_kld.item():.3f} image {loss_image.item():.3f} reward {loss_reward.item():.3f}"
+    )

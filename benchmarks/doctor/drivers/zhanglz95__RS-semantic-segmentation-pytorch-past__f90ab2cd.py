@@ -2,9 +2,9 @@
 """A small network trained with MultiClassBatchDiceLoss on made-up maps of three classes."""
 
 import torch
+from absent import bare_packages
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-from absent import bare_packages
 
 bare_packages("utils")
 from utils.loss import MultiClassBatchDiceLoss
