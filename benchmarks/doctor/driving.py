@@ -4,7 +4,8 @@
     PYTHONPATH=src python benchmarks/doctor/driving.py --mirrors MIRRORS --work FOLDER --only Kaixhin__ACER --out driven.jsonl
 
 A mirror is a git directory (OWNER+NAME below MIRRORS). The Python files of each side are laid out below FOLDER, the driver of
-the pair beside them, and `truestep doctor --preview` runs it there. What both sides say is compared by code, file and the text of the line.
+the pair beside them, and `truestep doctor --preview` runs it there. What both sides say is compared by code, file and the text
+of the line.
 """
 
 import argparse
