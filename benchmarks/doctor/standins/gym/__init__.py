@@ -30,6 +30,12 @@ class _Cart:
     def render(self):
         pass
 
+    def seed(self, number):
+        np.random.seed(number)
+
+    def close(self):
+        pass
+
     def step(self, _action):
         self.num_steps += 1
         return np.random.uniform(-0.2, 0.2, 4), 1.0, self.num_steps >= 20, {}
