@@ -150,6 +150,31 @@ with net.accumulating() as update:
         loop("torch.autocast('cpu', dtype=torch.bfloat16)(lambda: net.update(loss, batch))()"),
         r'within torch\.autocast \(bfloat16\).*precision="bf16-mixed"',
     ),
+    "float16 in a loss": (
+        loop("net.update(torch.autocast('cpu', dtype=torch.float16)(loss), batch)"),
+        r'float16 at least in part .* below 6e-8 become 0.*precision="fp16-mixed"',
+    ),
+    "float16 in a block of a loss": (
+        """
+def half(batch):
+    with torch.autocast("cpu", dtype=torch.float16): outputs = net(batch[0])
+    return F.cross_entropy(outputs.float(), batch[1], reduction="none")
+"""
+        + loop("net.update(half, batch)"),
+        r"float16 at least in part",
+    ),
+    "float16 in a module": (
+        "model.forward = torch.autocast('cpu', dtype=torch.float16)(model.forward)\n" + loop("net.update(loss, batch)"),
+        r"float16 at least in part",
+    ),
+    "float16 by half": (
+        loop("net.update(lambda b: F.cross_entropy(net(b[0]).half().float(), b[1], reduction='none'), batch)"),
+        r"float16 at least in part",
+    ),
+    "float16 in a block of losses": (
+        loop("with net.accumulating() as update: update.backward(torch.autocast('cpu', dtype=torch.float16)(loss)(batch))"),
+        r"float16 at least in part",
+    ),
     "accumulation of an update": (
         loop("net.update(loss, batch, accumulate=4)"),
         r"batch_size=4 \* 32\) and run\.learner\(net, optimizer, micro_batch=32\)",
@@ -424,6 +449,8 @@ for epoch in run.epochs(2):
     net.update(loss, (inputs, labels))
 """,
     "a loss that is tried": "net.evaluate(correct, test)\n" + loop("net.update(loss, batch)"),
+    "bfloat16 in a loss": loop("net.update(torch.autocast('cpu', dtype=torch.bfloat16)(loss), batch)"),
+    "float16 in front of what is trained": loop("net.update(lambda b: loss((b[0].half().float(), b[1])), batch)"),
     "half of a loss": loop("net.update(lambda b: loss(b) * 0.3, batch, micro_batch=2)"),
     "another divisor": loop("net.update(lambda b: loss(b) / 3, batch, micro_batch=2)"),
     "a mean of two losses": loop("net.update(lambda b: (loss(b) + net(b[0]).square().mean(1)) / 2, batch, micro_batch=2)"),
