@@ -399,7 +399,7 @@ def test_a_process_that_ends_between_two_updates_of_a_body_saves_no_state_to_go_
 def bar(numbers):
     """A progress bar's generator around another."""
     try:
-        for number in numbers:
+        for number in numbers:  # noqa: UP028  (as bars do)
             yield number
     finally:
         print("closed")

@@ -108,7 +108,7 @@ _AUTOCAST = (
     'checkpoints and the report call it full precision. Leave torch.autocast out and write ts.Run(directory, precision="{mode}").'
 )
 _HALF = (
-    "The loss of {names} is computed in float16 at least in part (torch.autocast or .half() within it), and its run scales no loss: "
-    "gradients below 6e-8 become 0 on their way through it, and nothing tells. Leave that out and write ts.Run(directory, "
+    "The loss of {names} is computed in float16 at least in part (torch.autocast or .half() within it), and its run scales no "
+    "loss: gradients below 6e-8 become 0 on their way through it, and nothing tells. Leave that out and write ts.Run(directory, "
     'precision="fp16-mixed"), which scales the loss, or precision="bf16-mixed", which needs no scale.'
 )

@@ -59,14 +59,16 @@ class EarlyStopping:
         self._worst, self._worsened = state.get("worst"), state.get("worsened", 0)
 
     def _tell_of_direction(self) -> None:
-        assert self.best is not None and self._worst is not None
+        assert self.best is not None
+        assert self._worst is not None
         way, other, such = (
             ("rises", "max", "an accuracy") if self.mode == "min" else ("falls", "min", "a loss")
         )
         warn_user(
             f"ts.EarlyStopping(patience={self.patience}, mode={self.mode!r}) ends the training after {self.waited} values, none of "
             f"which has beaten the first: the number {way}, from {number_text(self.best)} to {number_text(self._worst)}, and "
-            f"mode={self.mode!r} counts that as worse. If that is better, as of {such}, write mode={other!r}; if not, no epoch of the training helped."
+            f"mode={self.mode!r} counts that as worse. If that is better, as of {such}, write mode={other!r}; if not, the "
+            "training did not help."
         )
 
     def _ahead(self, value: float, of: float) -> float:
