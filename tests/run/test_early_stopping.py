@@ -2,6 +2,7 @@
 """Early stopping counts as the definition says, and goes on counting after a restart."""
 
 import math
+import warnings
 
 import pytest
 import torch
@@ -28,6 +29,7 @@ def stops_at(values, *, patience, mode, min_delta):
     return None
 
 
+@pytest.mark.filterwarnings("ignore:ts.EarlyStopping")
 @given(
     VALUES,
     st.integers(1, 4),
@@ -49,6 +51,52 @@ def test_it_ends_where_the_definition_says_also_after_a_restart(values, patience
             found = place
             break
     assert found == expected
+
+
+LOSSES = {
+    "falls": [0.9, 0.7, 0.6, 0.5, 0.45, 0.4, 0.38],
+    "falls with noise": [0.9, 0.7, 0.72, 0.5, 0.4, 0.45, 0.3],
+    "falls below zero": [0.5, 0.1, -0.3, -0.7, -1.0, -1.2, -1.3],
+}
+
+
+@pytest.mark.parametrize("restarts", [False, True])
+@pytest.mark.parametrize("patience", [2, 3, 4, 6])
+@pytest.mark.parametrize("mode", ["min", "max"])
+@pytest.mark.parametrize("values", LOSSES.values(), ids=LOSSES)
+def test_a_number_that_moves_the_other_way_throughout_is_told_once(values, mode, patience, restarts):
+    if patience == 2 and values[2] > values[1]:
+        return  # one value of two tells nothing
+    options = {"patience": patience, "mode": mode}
+    early = ts.EarlyStopping(**options)
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        for value in values if mode == "max" else [-value for value in values]:
+            early.step(value)
+            if restarts:
+                state, early = early.state_dict(), ts.EarlyStopping(**options)
+                early.load_state_dict(state)
+    (line,) = told
+    other, way = ("min", "falls") if mode == "max" else ("max", "rises")
+    assert f"number {way}, from" in str(line.message)
+    assert f"write mode='{other}'" in str(line.message)
+    assert line.filename == __file__
+
+
+@pytest.mark.parametrize("patience", [1, 2, 3, 5])
+@pytest.mark.parametrize(
+    "values",
+    [
+        [0.9, 0.8, 0.85, 0.9, 0.95, 1.0, 1.1],  # it was better once
+        [0.9, 0.9, 0.9, 0.9, 0.9, 0.9, 0.9],
+        [0.9, 1.2, 0.95, 1.1, 1.0, 0.97, 1.15],  # no way at all
+        [0.9, math.nan, math.nan, math.nan, math.nan, math.nan, math.nan],
+    ],
+)
+def test_a_number_without_a_way_or_with_a_better_value_is_told_nothing(values, patience):
+    early = ts.EarlyStopping(patience=patience, mode="min")
+    for value in values:
+        early.step(value)
 
 
 @pytest.mark.parametrize("value", [0.5, torch.tensor(0.5), torch.tensor([0.5]), "0.5"])

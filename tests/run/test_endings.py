@@ -4,6 +4,7 @@
 import contextlib
 import gc
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -393,6 +394,140 @@ def test_a_process_that_ends_between_two_updates_of_a_body_saves_no_state_to_go_
         (3, False),
         (2, True),
     ]
+
+
+def bar(numbers):
+    """A progress bar's generator around another."""
+    try:
+        for number in numbers:  # noqa: UP028  (as bars do)
+            yield number
+    finally:
+        print("closed")
+
+
+def by_break(training, wrap=iter):
+    for _ in wrap(training.run.epochs(9)):
+        training.body()
+        break
+
+
+def at_the_top(training):
+    for epoch in training.run.epochs(9):
+        if epoch == 1:
+            break
+        training.body()
+
+
+def by_return(training):
+    for _ in training.run.epochs(9):
+        training.body()
+        if training.run.step:
+            return training.steps
+    return None
+
+
+def within_blocks(training):
+    for _ in training.run.epochs(9):
+        with contextlib.suppress(OSError):
+            try:
+                training.body()
+                break
+            finally:
+                gc.collect()
+
+
+def from_two_loops(training):
+    for _ in training.run.epochs(9):
+        for batch in training.run.batches(training.source):
+            training.update(batch)
+            if training.run.step == BATCHES:
+                break
+        if training.run.step == BATCHES:
+            break
+
+
+BROKEN_OFF = {
+    "break": by_break,
+    "break at the top": at_the_top,
+    "return": by_return,
+    "within blocks": within_blocks,
+    "from two loops": from_two_loops,
+    "enumerate": lambda training: by_break(training, enumerate),
+    "zip": lambda training: by_break(training, lambda epochs: zip(range(9), epochs, strict=False)),
+    "a bar": lambda training: by_break(training, bar),
+    "a bar around a bar": lambda training: by_break(training, lambda epochs: enumerate(bar(bar(epochs)))),
+    "a generator expression": lambda training: by_break(training, lambda epochs: (e for e in epochs)),
+}
+
+
+def ended(directory):
+    """Return whether the newest checkpoint is one to go on from."""
+    newest = checkpoint_overview(directory)[0]
+    assert newest.step == BATCHES
+    return newest.summary.complete
+
+
+@pytest.mark.parametrize("way", BROKEN_OFF)
+def test_a_process_that_ends_behind_a_loop_that_was_broken_off_goes_on_there(tmp_path, capsys, way):
+    first = Training(tmp_path, every_steps=99)
+    BROKEN_OFF[way](first)
+    first.run.session.end.endings._process_ends()
+    assert ended(tmp_path)
+    assert "ended" not in capsys.readouterr().err
+    again = Training(tmp_path, every_steps=99)
+    BROKEN_OFF[way](again)
+    again.run.close()
+    assert again.steps == []
+
+
+def exits(training):
+    sys.exit()
+
+
+def raises_in_blocks(training):
+    with contextlib.suppress(OSError):
+        try:
+            exits(training)
+        finally:
+            gc.collect()
+
+
+EXITS = {
+    "an exit": lambda: sys.exit(1),
+    "SystemExit": lambda: (_ for _ in ()).throw(SystemExit),
+    "within blocks": lambda: raises_in_blocks(None),
+}
+
+
+@pytest.mark.parametrize("way", EXITS)
+@pytest.mark.parametrize("wrap", [iter, enumerate, bar])
+def test_a_process_that_ends_within_an_epoch_says_what_it_goes_on_from(tmp_path, capsys, way, wrap):
+    first = Training(tmp_path, every_steps=99)
+    with contextlib.suppress(SystemExit):
+        for _ in wrap(first.run.epochs(9)):
+            first.body()
+            EXITS[way]()
+    first.run.session.end.endings._process_ends()
+    assert not ended(tmp_path)
+    assert re.search(
+        r"ended at step 5, in the body of epoch 1.*000001-step-5.*goes on from the beginning.*run\.finish\(\) before",
+        capsys.readouterr().err,
+    )
+
+
+@pytest.mark.parametrize("exit_by", [sys.exit, lambda: None])
+@pytest.mark.parametrize("end", ["finish", "close"])
+def test_what_the_line_at_the_end_asks_for_is_enough(tmp_path, capsys, end, exit_by):
+    first = Training(tmp_path, every_steps=99)
+    with contextlib.suppress(SystemExit):
+        for _ in first.run.epochs(9):
+            first.body()
+            getattr(first.run, end)()
+            exit_by()
+            break
+    first.run.session.end.endings._process_ends()
+    assert ended(tmp_path)
+    assert capsys.readouterr().err == ""
 
 
 def test_an_inner_loop_that_is_left_is_over_at_the_next_outer_batch(tmp_path):

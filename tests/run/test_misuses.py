@@ -150,6 +150,31 @@ with net.accumulating() as update:
         loop("torch.autocast('cpu', dtype=torch.bfloat16)(lambda: net.update(loss, batch))()"),
         r'within torch\.autocast \(bfloat16\).*precision="bf16-mixed"',
     ),
+    "float16 in a loss": (
+        loop("net.update(torch.autocast('cpu', dtype=torch.float16)(loss), batch)"),
+        r'float16 at least in part .* below 6e-8 become 0.*precision="fp16-mixed"',
+    ),
+    "float16 in a block of a loss": (
+        """
+def half(batch):
+    with torch.autocast("cpu", dtype=torch.float16): outputs = net(batch[0])
+    return F.cross_entropy(outputs.float(), batch[1], reduction="none")
+"""
+        + loop("net.update(half, batch)"),
+        r"float16 at least in part",
+    ),
+    "float16 in a module": (
+        "model.forward = torch.autocast('cpu', dtype=torch.float16)(model.forward)\n" + loop("net.update(loss, batch)"),
+        r"float16 at least in part",
+    ),
+    "float16 by half": (
+        loop("net.update(lambda b: F.cross_entropy(net(b[0]).half().float(), b[1], reduction='none'), batch)"),
+        r"float16 at least in part",
+    ),
+    "float16 in a block of losses": (
+        loop("with net.accumulating() as update: update.backward(torch.autocast('cpu', dtype=torch.float16)(loss)(batch))"),
+        r"float16 at least in part",
+    ),
     "accumulation of an update": (
         loop("net.update(loss, batch, accumulate=4)"),
         r"batch_size=4 \* 32\) and run\.learner\(net, optimizer, micro_batch=32\)",
@@ -315,6 +340,50 @@ for epoch in run.epochs(2):
     "resume as a method": ("run.resume()", r"a run goes on by itself: ts\.Run\(directory\)"),
     "the best loaded": ("run.load('best')", r"ts\.load_weights\(module, run\.directory, checkpoint='highest accuracy'\)"),
     "torch's average": ("torch.optim.swa_utils.AveragedModel(net)", r"ema=ts\.EMA\(0\.999\)"),
+    "a backward in an evaluation": (
+        "def value(b):\n    l = F.cross_entropy(net(b[0]), b[1])\n    l.backward()\n    return l\nnet.evaluate(value, test)",
+        r"inside net\.evaluate.*write net\.update\(loss, batch\) in the loop itself, without \.backward",
+    ),
+    "gradients in an evaluation": (
+        "net.evaluate(lambda b: torch.autograd.grad(net(b[0]).sum(), model[0].weight)[0].sum(1), test)",
+        r"inside net\.evaluate.*within torch\.enable_grad",
+    ),
+    "an item in an evaluation": (
+        "net.evaluate(lambda b: F.cross_entropy(net(b[0]), b[1]).item(), test)",
+        r"returned 0\.\d+, a number of Python's, for 'value'.*without \.item\(\)",
+    ),
+    "a dict of items in an evaluation": (
+        "net.evaluate(lambda b: {'loss': float(loss(b).mean()), 'right': int(correct(b).sum())}, test)",
+        r"a number of Python's, for 'loss'.*\(scores\.argmax\(1\) == labels\)\.float\(\)",
+    ),
+    "an array in an evaluation": (
+        "net.evaluate(lambda b: loss(b).numpy(), test)",
+        r"returned an? ndarray for 'value'.*without .*numpy",
+    ),
+    "a module in the place of parameters": (
+        "run.learner(nn.Linear(2, 1), lambda p: torch.optim.AdamW(model))",
+        r"gave AdamW the module Sequential itself.*lambda p: torch\.optim\.AdamW\(p, lr=1e-3\)",
+    ),
+    "a list of modules in the place of parameters": (
+        "run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD([{'params': model}], lr=0.1))",
+        r"gave SGD the module \w+ itself.*lambda p: torch\.optim\.SGD\(p",
+    ),
+    "a method in the place of parameters": (
+        "run.learner(nn.Linear(2, 1), lambda p: torch.optim.AdamW(model.parameters))",
+        r"Module\.parameters itself, which was not called.*AdamW\(p",
+    ),
+    "a state in the place of parameters": (
+        "run.learner(nn.Linear(2, 1), lambda p: torch.optim.AdamW(model.state_dict()))",
+        r"gave AdamW a dict in the place of parameters",
+    ),
+    "parameters of parameters": (
+        "run.learner(nn.Linear(2, 1), lambda m: torch.optim.AdamW(m.parameters()))",
+        r"asked for \.parameters of what it is given, and that is the learner's parameters themselves",
+    ),
+    "a module in the place of an optimizer": (
+        "run.learner(nn.Linear(2, 1), model)",
+        r"optimizer=Sequential\(\.\.\.\) is no function that makes an optimizer",
+    ),
     "a schedule stepped": ("net.schedule.step()", r"the update moves it: nothing else steps it"),
     "a schedule made already": (
         "run.learner(nn.Linear(1, 1), adamw, schedule=torch.optim.lr_scheduler.CosineAnnealingLR(net.optimizers[0], 10))",
@@ -424,6 +493,8 @@ for epoch in run.epochs(2):
     net.update(loss, (inputs, labels))
 """,
     "a loss that is tried": "net.evaluate(correct, test)\n" + loop("net.update(loss, batch)"),
+    "bfloat16 in a loss": loop("net.update(torch.autocast('cpu', dtype=torch.bfloat16)(loss), batch)"),
+    "float16 in front of what is trained": loop("net.update(lambda b: loss((b[0].half().float(), b[1])), batch)"),
     "half of a loss": loop("net.update(lambda b: loss(b) * 0.3, batch, micro_batch=2)"),
     "another divisor": loop("net.update(lambda b: loss(b) / 3, batch, micro_batch=2)"),
     "a mean of two losses": loop("net.update(lambda b: (loss(b) + net(b[0]).square().mean(1)) / 2, batch, micro_batch=2)"),

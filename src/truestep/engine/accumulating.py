@@ -15,7 +15,7 @@ from truestep.core.example_draws import ExampleDraws
 from truestep.core.frames import warn_user
 from truestep.core.held import HelpfulAttributes
 from truestep.engine.backward import backward_of_part
-from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_scale
+from truestep.engine.loss_scales import divisor_of, tell_of_block, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
@@ -106,6 +106,8 @@ class Accumulating(HelpfulAttributes):
         self._divisor = divisor_of(part.values)
         if self._weight is None:  # else a sum is what is asked for
             tell_of_scale(self._plan.names, part, num_parts=1)
+        if not self._learner.precision.loss_scaling:
+            tell_of_half(self._plan.names, part.values)
 
     def _go_back(self, values: Tensor, seed: Tensor) -> None:
         try:

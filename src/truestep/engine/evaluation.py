@@ -137,6 +137,10 @@ def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
     except Exception as error:
         if isinstance(error, TypeError) and (wrong := loss_call_error(error, values, batch)):
             raise wrong from error
+        if isinstance(error, RuntimeError) and "does not require grad and does not have a grad_fn" in str(
+            error
+        ):
+            raise LossError(_NO_GRADIENTS) from error
         tell_observer_of(error, batch, context.observer)
         raise
 
@@ -228,8 +232,13 @@ class _Totals:
         self, name: str, values: Any, weights: Tensor | None, first: Any, num_examples: int | None
     ) -> None:
         if not isinstance(values, Tensor):
+            given = (
+                f"{values!r}, a number of Python's," if isinstance(values, int | float) else a_type(values)
+            )
             raise LossError(
-                f"The function to evaluate returned {type(values).__name__} for {name!r}; return one value per example."
+                f"The function to evaluate returned {given} for {name!r}: of a whole batch nobody knows how many examples it "
+                "counts for. Return a tensor with one value per example, without .item(), .mean() or numpy: "
+                '(scores.argmax(1) == labels).float(), or F.cross_entropy(scores, labels, reduction="none").'
             )
         if values.ndim == 0 and weights is None:
             raise LossError(
@@ -356,3 +365,10 @@ def _as_number(value: Any) -> Any:
     if isinstance(value, Tensor):
         return value.item() if value.numel() == 1 else value.tolist()
     return value
+
+
+_NO_GRADIENTS = (
+    "A backward was asked for inside net.evaluate(...), which measures and trains nothing: it switches gradients off around its "
+    "function. To train, write net.update(loss, batch) in the loop itself, without .backward(); here return the values alone. For "
+    "a gradient that is itself measured, of the inputs say, compute it within torch.enable_grad()."
+)

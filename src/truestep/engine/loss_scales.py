@@ -12,6 +12,7 @@ from torch import Tensor
 
 from truestep.core.frames import warn_user
 from truestep.engine.losses import LossOutput
+from truestep.engine.unowned_parameters import nodes_under
 
 _KEEP = ("MeanBackward", "ToCopyBackward", "ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
 """Operations behind which a loss is still as many times too small."""
@@ -42,6 +43,14 @@ def tell_of_autocast(names: str, values: Tensor) -> None:
         kind = str(torch.get_autocast_dtype(device)).removeprefix("torch.")
         mode = "fp16-mixed" if kind == "float16" else "bf16-mixed"
         warn_user(_AUTOCAST.format(names=names, kind=kind, mode=mode))
+
+
+def tell_of_half(names: str, values: Tensor) -> None:
+    """Warn of a loss that is computed in float16, in part or as a whole, where nothing scales it."""
+    for node in nodes_under(values):
+        if any(each.dtype == torch.float16 for each in node._input_metadata):
+            warn_user(_HALF.format(names=names))
+            return
 
 
 def divisor_of(values: Tensor) -> int:
@@ -97,4 +106,9 @@ _SUM = (
 _AUTOCAST = (
     "The update of {names} is made within torch.autocast ({kind}), which changes its precision, and the run knows nothing of it: "
     'checkpoints and the report call it full precision. Leave torch.autocast out and write ts.Run(directory, precision="{mode}").'
+)
+_HALF = (
+    "The loss of {names} is computed in float16 at least in part (torch.autocast or .half() within it), and its run scales no "
+    "loss: gradients below 6e-8 become 0 on their way through it, and nothing tells. Leave that out and write ts.Run(directory, "
+    'precision="fp16-mixed"), which scales the loss, or precision="bf16-mixed", which needs no scale.'
 )

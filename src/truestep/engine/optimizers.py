@@ -4,6 +4,7 @@
 import copy
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from traceback import walk_tb
 from typing import Any, NoReturn
 
 import torch
@@ -168,26 +169,65 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
             "A learner makes its optimizer itself, after the module is on its device and in its precision. Pass a function: "
             f"lambda p: torch.optim.{type(factory).__name__}(p, lr={factory.param_groups[0].get('lr')})."
         )
-    if not callable(factory):
+    if not callable(factory) or isinstance(factory, nn.Module):
+        shown = type(factory).__name__ + "(...)" if isinstance(factory, nn.Module) else repr(factory)
         raise OptionError(
-            f"optimizer={factory!r} is no function that makes an optimizer. Write one, with its options: "
+            f"optimizer={shown} is no function that makes an optimizer. Write one, with its options: "
             "lambda p: torch.optim.AdamW(p, lr=1e-3)."
         )
     try:
         made = factory(parameters)
-    except TypeError as error:
-        if not is_argument_error(error):
-            if "'str'" in str(error):
-                error.add_note(_TEXT_FOR_NUMBER)
-            raise
-        raise OptionError(
-            f"The optimizer factory was called with the learner's parameters, and python says: {error}. Let it take them: "
-            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
-        ) from error
+    except (TypeError, AttributeError) as error:
+        if said := _wrong_factory(error):
+            raise OptionError(said) from error
+        if "'str'" in str(error):
+            error.add_note(_TEXT_FOR_NUMBER)
+        raise
     optimizers = OwnOptimizers(made) if isinstance(made, Sequence | Iterator) else OwnOptimizers([made])
     _check_kinds(optimizers)
     _check_membership(optimizers, parameters)
     return optimizers
+
+
+def _wrong_factory(error: TypeError | AttributeError) -> str | None:
+    """Say what to write where the factory's own call is what failed, not what it computes."""
+    if isinstance(error, AttributeError):
+        if not isinstance(error.obj, Parameters):
+            return None
+        return (
+            f"The optimizer factory asked for .{error.name} of what it is given, and that is the learner's parameters themselves, "
+            "no module. Write lambda p: torch.optim.AdamW(p, lr=1e-3)."
+        )
+    if is_argument_error(error):
+        return (
+            f"The optimizer factory was called with the learner's parameters, and python says: {error}. Let it take them: "
+            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
+        )
+    frames = (frame for frame, _ in walk_tb(error.__traceback__))
+    made = next((f for f in frames if f.f_code.co_name == "__init__" and "params" in f.f_locals), None)
+    given = None if made is None else _no_parameter(made.f_locals["params"])
+    if given is None or made is None:
+        return None
+    name = type(made.f_locals["self"]).__name__
+    return (
+        f"The optimizer factory gave {name} {given} in the place of parameters. Give it those that the function is called with: "
+        f"lambda p: torch.optim.{name}(p, lr=1e-3)."
+    )
+
+
+def _no_parameter(given: Any) -> str | None:
+    """Return what an optimizer was given in the place of parameters, None where nothing was."""
+    if isinstance(given, Tensor | Parameters):
+        return None
+    if isinstance(given, nn.Module):
+        return f"the module {type(given).__name__} itself"
+    if callable(given):
+        return f"{getattr(given, '__qualname__', type(given).__name__)} itself, which was not called,"
+    if isinstance(given, Mapping):
+        return _no_parameter(given["params"]) if "params" in given else "a dict"
+    if isinstance(given, list | tuple):
+        return next((found for each in given if (found := _no_parameter(each))), None)
+    return None
 
 
 def _check_kinds(optimizers: Sequence[object]) -> None:

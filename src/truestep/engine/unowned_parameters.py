@@ -49,16 +49,19 @@ def _parameters_under(values: Tensor) -> list[nn.Parameter]:
     """Return the parameters at the leaves of the graph of `values`."""
     if values.grad_fn is None:
         return [values] if isinstance(values, nn.Parameter) else []
-    found, waiting, seen = [], [values.grad_fn], {values.grad_fn}
+    leaves = [node.variable for node in nodes_under(values) if type(node).__name__ == "AccumulateGrad"]
+    return [leaf for leaf in leaves if isinstance(leaf, nn.Parameter)]
+
+
+def nodes_under(values: Tensor) -> set[Any]:
+    """Return the operations of the graph of `values`, and its leaves."""
+    waiting: list[Any] = [values.grad_fn] if values.grad_fn is not None else []
+    seen = set(waiting)
     while waiting:
-        node = waiting.pop()
-        variable = getattr(node, "variable", None)
-        if isinstance(variable, nn.Parameter) and type(node).__name__ == "AccumulateGrad":
-            found.append(variable)
-        fresh = {before for before, _ in node.next_functions if before is not None} - seen
+        fresh = {before for before, _ in waiting.pop().next_functions if before is not None} - seen
         seen |= fresh
         waiting += fresh
-    return found
+    return seen
 
 
 def _name_of(parameter: nn.Parameter, loss: Callable[..., Any] | None) -> str:

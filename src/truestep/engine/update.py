@@ -24,7 +24,7 @@ from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
-from truestep.engine.loss_scales import tell_of_autocast, tell_of_scale
+from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
 from truestep.engine.parts import LearnerParts
@@ -246,6 +246,8 @@ def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int
     tell_of_broadcast_rows(plan.names, part)
     if not plan.precision.autocast:
         tell_of_autocast(plan.names, part.values)
+    if not plan.precision.loss_scaling:
+        tell_of_half(plan.names, part.values)
 
 
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:

@@ -99,3 +99,12 @@ def run_taken_over(directory: object) -> str:
         f"another ts.Run of {directory} was made while one was open, which ends here: a directory is one run's. Make ts.Run once "
         "and use it throughout; a second training needs a directory of its own"
     )
+
+
+def unfinished_body(cursor: RunCursor, saved: str) -> str:
+    """Return what is said where the process ends in the body of an epoch, and nobody has said whether the training was over."""
+    return (
+        f"the process ended at step {cursor.step}, in the body of epoch {cursor.epoch + 1}, and what the rest of that body would "
+        f"have done is not known. The state is in {saved}. If the training was over, call run.finish() before you leave the loop; "
+        "to go on from here later, run.close()"
+    )

@@ -33,6 +33,8 @@ class RunCursor:
     """Whether that left a pass of this epoch undone, or in its middle."""
     in_epoch_body: bool = False
     """Whether the body of an epoch has begun and not come to its end; also behind a loop over the epochs that was left."""
+    is_broken_off: bool = False
+    """Whether the loop over the epochs was left by `break` or `return`, as far as can be seen."""
     left: bool = False
     """Whether a loop was left before its last batch, and nothing has followed yet."""
     epochs: object | None = None

@@ -5,6 +5,8 @@ import math
 from typing import Any, Literal, SupportsFloat
 
 from truestep.core.errors import OptionError, check_choice, check_number
+from truestep.core.frames import warn_user
+from truestep.core.wording import number_text
 
 
 class EarlyStopping:
@@ -29,29 +31,53 @@ class EarlyStopping:
         self.patience, self.mode, self.min_delta = patience, mode, min_delta
         self.best: float | None = None
         self.waited = 0
+        self._worst: float | None = None
+        self._worsened = 0  # how often a value was the worst so far, as long as none has beaten the first
 
     def step(self, value: SupportsFloat) -> bool:
         """Take the metric's next value, a number or a tensor of one element; return whether to stop."""
         number = _as_float(value)
+        first, before = self.best is None, self._worst
         if self._is_better(number):
-            self.best, self.waited = number, 0
+            self.best, self.waited, self._worst, self._worsened = number, 0, number if first else None, 0
         else:
             self.waited += 1
+            if before is not None and self._ahead(before, number) > 0:
+                self._worst, self._worsened = number, self._worsened + 1
+        if self.waited == self.patience and self._worsened > max(1, self.waited // 2):
+            self._tell_of_direction()
         return self.waited >= self.patience
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is counted, as JSON values."""
-        return {"best": self.best, "waited": self.waited}
+        counted = {"best": self.best, "waited": self.waited}
+        return counted | {"worst": self._worst, "worsened": self._worsened}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Go on counting from a state."""
         self.best, self.waited = state["best"], state["waited"]
+        self._worst, self._worsened = state.get("worst"), state.get("worsened", 0)
+
+    def _tell_of_direction(self) -> None:
+        assert self.best is not None
+        assert self._worst is not None
+        way, other, such = (
+            ("rises", "max", "an accuracy") if self.mode == "min" else ("falls", "min", "a loss")
+        )
+        warn_user(
+            f"ts.EarlyStopping(patience={self.patience}, mode={self.mode!r}) ends the training after {self.waited} values, none of "
+            f"which has beaten the first: the number {way}, from {number_text(self.best)} to {number_text(self._worst)}, and "
+            f"mode={self.mode!r} counts that as worse. If that is better, as of {such}, write mode={other!r}; if not, the "
+            "training did not help."
+        )
+
+    def _ahead(self, value: float, of: float) -> float:
+        return of - value if self.mode == "min" else value - of
 
     def _is_better(self, value: float) -> bool:
         if self.best is None:
             return not math.isnan(value)
-        ahead = self.best - value if self.mode == "min" else value - self.best
-        return ahead > self.min_delta
+        return self._ahead(value, self.best) > self.min_delta
 
 
 def _as_float(value: object) -> float:

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from truestep.core.errors import CheckpointError, RunDirectoryError
 from truestep.core.trials import TrialOver
-from truestep.run.announcements import run_taken_over
+from truestep.run.announcements import run_taken_over, unfinished_body
 from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
 from truestep.run.moments import SaveMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
@@ -197,9 +197,12 @@ class RunEnd:
     def process_ends(self) -> None:
         """The process ends, and nobody closed the run."""
         half_done = self._run.cursor.half_done or not self._saver.bodies.is_whole
-        self._close(complete=self._moments.is_end_resumable and not half_done)
+        complete = self._moments.is_end_resumable and not half_done
+        if (saved := self._close(complete=complete)) and not complete:
+            self._run.screen.say(unfinished_body(self._run.cursor, saved))
 
-    def _close(self, *, complete: bool) -> None:
+    def _close(self, *, complete: bool) -> str:
+        """Close the run; return where its state was saved, if it had to be."""
         cursor = self._run.cursor
         if cursor.in_body and complete and not self._crashed:  # a loop that was left: its body counts
             self._run.logbook.write_if_due(cursor.step, cursor.epoch)
@@ -209,10 +212,12 @@ class RunEnd:
         if looks:
             self._omissions.run_ended()
         unsaved = looks and self._is_unsaved(looks_at_tracked=not self._run.is_closed)
+        saved = ""
         if unsaved:
-            self._saver.save_at_end("closed", complete=complete and not self._run.random.repeats)
+            saved = self._saver.save_at_end("closed", complete=complete and not self._run.random.repeats)
         self._finish(ended="closed" if looks and not unsaved and not self._run.is_closed else None)
         self._run.is_closed = True
+        return saved
 
     def _is_unsaved(self, *, looks_at_tracked: bool) -> bool:
         if (world := self._run.context.world) is not None and world.error is not None:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The two generators of a training loop: epochs, and the batches of a pass."""
 
+import sys
 from collections.abc import Generator
 from typing import Any
 
@@ -8,6 +9,7 @@ from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
 from truestep.run.data_files import RunDataFiles
 from truestep.run.device import RunCudnnTuner
+from truestep.run.own_frames import leaves_loop_by_statement
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
@@ -28,6 +30,7 @@ class RunLoop:
         cursor, session = self._run.cursor, self._session
         session.begin(total)
         cursor.epochs = body = object()
+        cursor.is_broken_off = False
         try:
             while cursor.epoch < total and not cursor.finished:
                 session.random.epoch_begins()
@@ -44,6 +47,7 @@ class RunLoop:
         finally:
             if cursor.epochs is body:  # a loop that is closed late has no part in the one that runs now
                 cursor.epochs = None
+                cursor.is_broken_off = leaves_loop_by_statement(sys._getframe().f_back)
         session.end.finish()
 
     def steps(self, total: int, keeps: object) -> Generator[int]:

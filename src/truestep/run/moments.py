@@ -84,8 +84,10 @@ class SaveMoments:
 
         Behind a loop that was left the body counts as done; elsewhere in an epoch something may not have run.
         """
-        leader = self._cursor.leader
-        return not self._cursor.in_epoch_body or (leader is not None and self.is_between_batches_of(leader))
+        cursor, leader = self._cursor, self._cursor.leader
+        if not cursor.in_epoch_body or cursor.is_broken_off or cursor.finished:
+            return True
+        return leader is not None and self.is_between_batches_of(leader)
 
     def tell_that_it_waits(self) -> None:
         """A signal came that is not obeyed yet."""

@@ -163,10 +163,10 @@ class RunSaver:
         return self._newest() if saved else None
 
     def save_at_end(self, reason: str, *, complete: bool = True) -> str:
-        """Save where the run stands, at its end."""
+        """Save where the run stands, at its end; return where it is, and what the next start goes on from."""
         self._save(reason, complete=complete)
         self.place.note_tracked()
-        return self._newest()
+        return self._where_saved(complete=complete)
 
     def save_crashed(self, error: BaseException, *, resumable: bool) -> str:
         """Save after an exception; one that came in the middle of a batch, or anywhere, leaves no state to go on from.
@@ -179,6 +179,9 @@ class RunSaver:
         self._save(f"exception {type(error).__name__}", complete=complete)
         if self._went_on_from and self._run.is_main and not isinstance(error, NonFiniteError):
             self.files.store.forget_attempt(self._went_on_from)  # older weights have the same bug before them
+        return self._where_saved(complete=complete)
+
+    def _where_saved(self, *, complete: bool) -> str:
         saved = self._newest()
         if complete:
             return saved

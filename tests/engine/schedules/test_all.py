@@ -101,6 +101,55 @@ def test_schedules_that_can_not_work_are_refused(make_learner, make, message):
         make_learner(nn.Linear(1, 1), schedule=make)
 
 
+class Slow(torch.optim.Optimizer):
+    """An optimizer around another one, with groups of its own or with those of the inner one."""
+
+    def __init__(self, inner, *, shares):
+        self.inner = inner
+        self.__setstate__({"state": {}, "defaults": inner.defaults})
+        self.param_groups = inner.param_groups if shares else [dict(g) for g in inner.param_groups]
+
+    def step(self, closure=None):
+        return self.inner.step(closure)
+
+
+_torchs = torch.optim.lr_scheduler
+MADE_OVER = {
+    "an epoch's": (ts.per_epoch, lambda o: _torchs.CosineAnnealingLR(o, 4)),
+    "an update's": (ts.per_update, lambda o: _torchs.StepLR(o, 4)),
+    "one cycle": (lambda f: f, lambda o: _torchs.OneCycleLR(o, 1.0, total_steps=9)),
+    "ours": (lambda f: f, lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=9)),
+    "a plateau": (lambda f: f, lambda o: ts.plateau(o, metric="accuracy")),
+    "one after another": (
+        ts.per_update,
+        lambda o: _torchs.SequentialLR(o, [_torchs.ConstantLR(o), _torchs.ExponentialLR(o, 0.5)], [2]),
+    ),
+    "a chain": (ts.per_epoch, lambda o: _torchs.ChainedScheduler([_torchs.ExponentialLR(o, 0.5)])),
+}
+
+
+@pytest.mark.parametrize("kind", MADE_OVER)
+@pytest.mark.parametrize("same_weights", [True, False])
+def test_a_schedule_over_another_optimizer_is_refused(make_learner, kind, same_weights):
+    counts, make = MADE_OVER[kind]
+    net = nn.Linear(1, 1)
+    other = torch.optim.SGD((net if same_weights else nn.Linear(1, 1)).parameters(), lr=0.7, momentum=0.9)
+    with pytest.raises(
+        ts.OptionError, match=r"another optimizer .* an SGD \(lr=0\.7\) .*: schedule=.*lambda o: .*\(o, "
+    ) as e:
+        make_learner(net, schedule=counts(lambda o: make(other)))
+    assert "would keep lr=0.1" in str(e.value)
+
+
+@pytest.mark.parametrize("kind", MADE_OVER)
+@pytest.mark.parametrize("over", [lambda o: o, lambda o: o.inner, lambda o: Slow(o, shares=True)])
+@pytest.mark.parametrize("shares", [True, False])
+def test_a_schedule_over_what_an_optimizer_holds_or_is_held_by_is_taken(make_learner, kind, over, shares):
+    counts, make = MADE_OVER[kind]
+    optimizer = lambda p: Slow(torch.optim.SGD(p, lr=0.1, momentum=0.9), shares=shares)
+    make_learner(nn.Linear(1, 1), optimizer, schedule=counts(lambda o: make(over(o))))
+
+
 def step(learner, weight=1.0):
     loss = lambda x: ts.weighted(learner(x).squeeze(1), torch.full((2,), weight))
     return learner.update(loss, torch.ones(2, 1))

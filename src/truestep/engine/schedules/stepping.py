@@ -11,7 +11,8 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLR
 
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
-from truestep.core.schedule_units import Counting, Plateau, ScheduleFactory, schedule_unit
+from truestep.core.schedule_units import AMBIGUOUS, Counting, Plateau, ScheduleFactory, schedule_unit
+from truestep.core.wording import a_type, with_article
 from truestep.instrument.steps import step_schedule
 
 _OURS = {
@@ -61,7 +62,9 @@ class LearnerSchedules:
             return
         check_schedule_factory(factory, learner)
         for optimizer in optimizers:
-            self._add(factory, factory(optimizer), learner)
+            schedule = factory(optimizer)
+            self._add(factory, schedule, learner)
+            _refuse_other_optimizer(schedule, optimizer, learner)
 
     def _add(self, factory: ScheduleFactory, schedule: Any, learner: str) -> None:
         if isinstance(schedule, Plateau):
@@ -188,6 +191,35 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         ) from None
     except ValueError:  # no signature to read: the call will tell
         return
+
+
+def _refuse_other_optimizer(schedule: LRScheduler | Plateau, stepped: Optimizer, learner: str) -> None:
+    """Raise an OptionError where a schedule moves the rates of an optimizer that no update of the learner steps."""
+    made = schedule.scheduler if isinstance(schedule, Plateau) else schedule
+    moved: Any = getattr(made, "optimizer", stepped)
+    groups = {id(group) for group in stepped.param_groups}
+    if moved is stepped or any(id(group) in groups for group in moved.param_groups):
+        return
+    if any(each is moved for each in vars(stepped).values()):  # the one that a wrapper holds
+        return
+    name = type(made).__name__
+    written = (
+        "lambda o: ts.warmup_cosine(o, ...)" if isinstance(made, LambdaLR) else f"lambda o: {name}(o, ...)"
+    )
+    if isinstance(schedule, Plateau):
+        written = f"lambda o: ts.plateau(o, metric={schedule.metric!r})"
+    elif isinstance(made, AMBIGUOUS):
+        written = f"ts.per_epoch({written})"
+    raise OptionError(
+        f"The schedule of {learner!r}, {with_article(name)}, was made over another optimizer than the learner's: it would move the "
+        f"rate of {a_type(moved)} ({_rate(moved)}) that no update steps, and the learner's {type(stepped).__name__} would keep "
+        f"{_rate(stepped)}. Make it over the optimizer that the function is called with: schedule={written}."
+    )
+
+
+def _rate(optimizer: Optimizer) -> str:
+    """Return the rate as it was written: a schedule has changed that of the groups."""
+    return f"lr={float(optimizer.defaults.get('lr', optimizer.param_groups[0]['lr'])):g}"
 
 
 def _counted_inside(schedule: Counting, learner: str) -> str:
