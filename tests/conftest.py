@@ -41,6 +41,7 @@ except ImportError:  # a system without such a limit
 else:
     MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 OWN_WORDS = psutil.Process().cmdline()
+HERE = Path(__file__).parent
 SLICED = pytest.StashKey[dict]()
 
 # Nothing is kept in the home of whoever runs the tests.
@@ -113,19 +114,32 @@ def _set_aside_what_lives_on() -> None:
     gc.freeze()
 
 
+def _is_test_file(module) -> bool:
+    file = Path(getattr(module, "__file__", None) or "")
+    return file.name.startswith("test_") and HERE in file.parents
+
+
 def pytest_collection_finish():
+    """Of the test files one is loaded at a time: they are the user's code to a run, which hashes it, and to the doctor, which searches it."""
+    for name in [name for name, module in sys.modules.items() if _is_test_file(module)]:
+        del sys.modules[name]
     _set_aside_what_lives_on()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     """After a file, and after a test that imported much, nothing of a test lives: what does was imported, or is kept for good."""
+    module = getattr(item, "module", None)
+    if module is not None:
+        sys.modules[module.__name__] = module
     modules = len(sys.modules)
     try:
         return (yield)
     finally:
         if nextitem is None or nextitem.path != item.path or len(sys.modules) > modules + 20:
             _set_aside_what_lives_on()
+        if module is not None and (nextitem is None or nextitem.path != item.path):
+            sys.modules.pop(module.__name__, None)
 
 
 def _collect_if_few_files_are_left() -> None:

@@ -24,6 +24,8 @@ import types
 import weakref
 from pathlib import Path
 
+import huge_pages  # noqa: F401
+
 
 def serve(control):
     """Fork a child for each message; return in the child, with what it was asked and its streams."""
@@ -177,6 +179,7 @@ def main():
         finalizer.atexit = told.func.__name__ != "_del_library"  # of torch's operators: 40 ms of each child
     gc.collect()
     gc.freeze()
+    sys.modules.pop("huge_pages").collapse()  # no module of those that are forked
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is None:
         return
