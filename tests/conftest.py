@@ -2,7 +2,9 @@
 """What every test must leave as it found it: threads, environment variables, child processes, hooks."""
 
 import atexit
+import faulthandler
 import gc
+import math
 import os
 import signal
 import sys
@@ -14,6 +16,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
 
 from truestep.core.system import open_descriptors
@@ -42,6 +45,7 @@ else:
     MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 OWN_WORDS = psutil.Process().cmdline()
 HERE = Path(__file__).parent
+ARMED = pytest.StashKey[float]()
 SLICED = pytest.StashKey[dict]()
 
 # Nothing is kept in the home of whoever runs the tests.
@@ -126,12 +130,29 @@ def pytest_collection_finish():
     _set_aside_what_lives_on()
 
 
+def _end_what_no_signal_ends(item) -> None:
+    """End this process, with its traceback, six to seven minutes after a test began.
+
+    pytest does so by a thread for each test, and waits for its end: 16 ms where the cores are busy.
+    """
+    clock, since = time.monotonic(), item.config.stash.get(ARMED, -math.inf)
+    if clock - since > 60:
+        file = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(420, file=file, exit=True)
+        item.config.stash[ARMED] = clock
+
+
+def pytest_sessionfinish():
+    faulthandler.cancel_dump_traceback_later()
+
+
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     """After a file, and after a test that imported much, nothing of a test lives: what does was imported, or is kept for good."""
     module = getattr(item, "module", None)
     if module is not None:
         sys.modules[module.__name__] = module
+    _end_what_no_signal_ends(item)
     modules = len(sys.modules)
     try:
         return (yield)
