@@ -124,7 +124,7 @@ def _is_test_file(module) -> bool:
 
 
 def pytest_collection_finish():
-    """Of the test files one is loaded at a time: they are the user's code to a run, which hashes it, and to the doctor, which searches it."""
+    """Of the test files one is loaded at a time: they are a user's code, which a run hashes and the doctor searches."""
     for name in [name for name, module in sys.modules.items() if _is_test_file(module)]:
         del sys.modules[name]
     _set_aside_what_lives_on()

@@ -11,8 +11,10 @@ import gc
 import importlib
 import importlib.machinery
 import json
+import multiprocessing.process
 import os
 import pkgutil
+import posix
 import random
 import runpy
 import select
@@ -45,7 +47,7 @@ def serve(control):
             for child in running:
                 end_group(child)
             return None
-        child = os.fork()
+        child = posix.fork()  # os.fork may be a stand-in
         if child == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -86,6 +88,10 @@ def become(asked, streams):
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
+    multiprocessing.process.ORIGINAL_DIR = asked["cwd"]
+    stand_in = sys.modules.get("sitecustomize")
+    if hasattr(stand_in, "MAX_PATH"):
+        stand_in.ROOT = os.path.realpath(asked["env"]["STANDS_IN_FOR_WINDOWS"])
     new = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [
         *(str(Path.cwd() / each) for each in new if each),
