@@ -18,6 +18,7 @@ import psutil
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
+from support import huge_pages
 
 from truestep.core.system import open_descriptors
 
@@ -45,6 +46,9 @@ else:
     MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 OWN_WORDS = psutil.Process().cmdline()
 HERE = Path(__file__).parent
+FORKED = [True]  # since memory was made cheap to fork
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lambda: FORKED.append(True))
 ARMED = pytest.StashKey[float]()
 SLICED = pytest.StashKey[dict]()
 
@@ -113,9 +117,15 @@ def pytest_collection_modifyitems(config):
 
 
 def _set_aside_what_lives_on() -> None:
-    """Leave what was imported and kept out of later collections, which take half a second where they look through all of it."""
+    """Leave what was imported and kept out of later collections, which take half a second where they look through all of it.
+
+    Where this process was forked meanwhile, and at first, its memory is made cheap to fork, too.
+    """
     gc.collect()
     gc.freeze()
+    if FORKED:
+        huge_pages.collapse()
+        FORKED.clear()
 
 
 def _is_test_file(module) -> bool:
