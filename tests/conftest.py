@@ -2,7 +2,9 @@
 """What every test must leave as it found it: threads, environment variables, child processes, hooks."""
 
 import atexit
+import faulthandler
 import gc
+import math
 import os
 import signal
 import sys
@@ -14,7 +16,9 @@ from pathlib import Path
 
 import psutil
 import pytest
+from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
+from support import huge_pages
 
 from truestep.core.system import open_descriptors
 
@@ -41,6 +45,11 @@ except ImportError:  # a system without such a limit
 else:
     MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
 OWN_WORDS = psutil.Process().cmdline()
+HERE = Path(__file__).parent
+FORKED = [True]  # since memory was made cheap to fork
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(before=lambda: FORKED.append(True))
+ARMED = pytest.StashKey[float]()
 SLICED = pytest.StashKey[dict]()
 
 # Nothing is kept in the home of whoever runs the tests.
@@ -108,24 +117,60 @@ def pytest_collection_modifyitems(config):
 
 
 def _set_aside_what_lives_on() -> None:
-    """Leave what was imported and kept out of later collections, which take half a second where they look through all of it."""
+    """Leave what was imported and kept out of later collections, which take half a second where they look through all of it.
+
+    Where this process was forked meanwhile, and at first, its memory is made cheap to fork, too.
+    """
     gc.collect()
     gc.freeze()
+    if FORKED:
+        huge_pages.collapse()
+        FORKED.clear()
+
+
+def _is_test_file(module) -> bool:
+    file = Path(getattr(module, "__file__", None) or "")
+    return file.name.startswith("test_") and HERE in file.parents
 
 
 def pytest_collection_finish():
+    """Of the test files one is loaded at a time: they are a user's code, which a run hashes and the doctor searches."""
+    for name in [name for name, module in sys.modules.items() if _is_test_file(module)]:
+        del sys.modules[name]
     _set_aside_what_lives_on()
+
+
+def _end_what_no_signal_ends(item) -> None:
+    """End this process, with its traceback, six to seven minutes after a test began.
+
+    pytest does so by a thread for each test, and waits for its end: 16 ms where the cores are busy.
+    """
+    clock, since = time.monotonic(), item.config.stash.get(ARMED, -math.inf)
+    if clock - since > 60:
+        file = item.config.stash[fault_handler_stderr_fd_key]
+        faulthandler.dump_traceback_later(420, file=file, exit=True)
+        item.config.stash[ARMED] = clock
+
+
+def pytest_sessionfinish():
+    faulthandler.cancel_dump_traceback_later()
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item, nextitem):
     """After a file, and after a test that imported much, nothing of a test lives: what does was imported, or is kept for good."""
+    module = getattr(item, "module", None)
+    if module is not None:
+        sys.modules[module.__name__] = module
+    _end_what_no_signal_ends(item)
     modules = len(sys.modules)
     try:
         return (yield)
     finally:
         if nextitem is None or nextitem.path != item.path or len(sys.modules) > modules + 20:
             _set_aside_what_lives_on()
+        if module is not None and (nextitem is None or nextitem.path != item.path):
+            sys.modules.pop(module.__name__, None)
 
 
 def _collect_if_few_files_are_left() -> None:

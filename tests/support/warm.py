@@ -36,10 +36,13 @@ def _text_of(file):
 
 
 @functools.cache
-def _server() -> socket.socket:
-    """Start the process that the others are forked from, once; it ends with this one."""
+def _server(windows: Path | None) -> socket.socket:
+    """Start the process that the others are forked from, once; it ends with this one. One more has `windows` on its path."""
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**os.environ, "PYTHONPATH": paths(), "OMP_NUM_THREADS": "1"}
+    if windows is not None:
+        environment["PYTHONPATH"] = os.pathsep.join((str(windows), paths()))
+        environment["STANDS_IN_FOR_WINDOWS"] = str(windows)
     command = [sys.executable, str(HERE / "warm_process.py"), str(theirs.fileno())]
     process = subprocess.Popen(command, env=environment, pass_fds=[theirs.fileno()], cwd=HERE)
     theirs.close()
@@ -58,7 +61,7 @@ class Process:
     A stream that is not given is empty, or becomes the text `output` or `error` when the process has ended.
     """
 
-    def __init__(self, *command, cwd=None, env=None, stdin=None, stdout=None, stderr=None):
+    def __init__(self, *command, cwd=None, env=None, stdin=None, stdout=None, stderr=None, windows=None):
         self.args, self.returncode = [str(each) for each in command], None
         self.output = self.error = ""
         asked = {
@@ -72,7 +75,7 @@ class Process:
         with Path(os.devnull).open() as nothing, theirs:
             streams = [stdin or nothing, stdout or self._kept[0], stderr or self._kept[1], theirs]
             numbers = [each if isinstance(each, int) else each.fileno() for each in streams]
-            socket.send_fds(_server(), [json.dumps(asked).encode()], numbers)
+            socket.send_fds(_server(windows), [json.dumps(asked).encode()], numbers)
         self.pid = self._told(240)  # the first waits until torch is loaded
 
     def _told(self, timeout):

@@ -11,8 +11,10 @@ import gc
 import importlib
 import importlib.machinery
 import json
+import multiprocessing.process
 import os
 import pkgutil
+import posix
 import random
 import runpy
 import select
@@ -23,6 +25,8 @@ import threading
 import types
 import weakref
 from pathlib import Path
+
+import huge_pages  # noqa: F401
 
 
 def serve(control):
@@ -43,7 +47,7 @@ def serve(control):
             for child in running:
                 end_group(child)
             return None
-        child = os.fork()
+        child = posix.fork()  # os.fork may be a stand-in
         if child == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
@@ -84,6 +88,10 @@ def become(asked, streams):
     os.environ.clear()
     os.environ.update(asked["env"])
     os.chdir(asked["cwd"])
+    multiprocessing.process.ORIGINAL_DIR = asked["cwd"]
+    stand_in = sys.modules.get("sitecustomize")
+    if hasattr(stand_in, "MAX_PATH"):
+        stand_in.ROOT = os.path.realpath(asked["env"]["STANDS_IN_FOR_WINDOWS"])
     new = os.environ.get("PYTHONPATH", "").split(os.pathsep)
     sys.path[:] = [
         *(str(Path.cwd() / each) for each in new if each),
@@ -177,6 +185,7 @@ def main():
         finalizer.atexit = told.func.__name__ != "_del_library"  # of torch's operators: 40 ms of each child
     gc.collect()
     gc.freeze()
+    sys.modules.pop("huge_pages").collapse()  # no module of those that are forked
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is None:
         return

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What runs on Linux runs without what Windows lacks, in processes of their own: `windows/sitecustomize.py` says what that is."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -14,6 +15,7 @@ from torch import nn
 
 import truestep as ts
 
+pytestmark = pytest.mark.xdist_group("windows")  # one process that the others are forked from
 HERE = Path(__file__).parent / "windows"
 SPAWNED = """
 import sys
@@ -60,29 +62,34 @@ def environment(folder, **more):
     return {**os.environ, "PYTHONPATH": paths, "STANDS_IN_FOR_WINDOWS": str(folder), **more}
 
 
-def started(folder, *command, **options):
-    return subprocess.Popen(
-        [sys.executable, *command],
-        cwd=folder,
-        env=environment(folder),
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        **options,
-    )
+class Started(warm.Process):
+    """A process that is written to and read from while it runs."""
+
+    def __init__(self, folder, *command):
+        given, stdin = os.pipe()
+        stdout, output = os.pipe()
+        super().__init__(
+            *command, cwd=folder, env=environment(folder), stdin=given, stdout=output, windows=HERE
+        )
+        os.close(given)
+        os.close(output)
+        self.stdin, self.stdout = open(stdin, "w"), open(stdout)  # noqa: PTH123, SIM115
+
+    def communicate(self, text=""):
+        with contextlib.suppress(BrokenPipeError), self.stdin:
+            self.stdin.write(text)
+        with self.stdout:
+            said = self.stdout.read()
+        self.wait()
+        return said, self.error
+
+
+def run(folder, *command, **more):
+    return warm.run(*command, cwd=folder, env=environment(folder, **more), input="\n", windows=HERE)
 
 
 def ends(folder, *command):
-    ended = subprocess.run(
-        [sys.executable, *command],
-        cwd=folder,
-        env=environment(folder),
-        capture_output=True,
-        text=True,
-        check=False,
-        input="\n",
-    )
+    ended = run(folder, *command)
     assert ended.returncode == 0, ended.stderr
     return ended.stdout
 
@@ -100,7 +107,7 @@ def test_a_training_that_is_ended_goes_on_to_the_bits_that_it_has_on_linux(tmp_p
         folder.mkdir()
         (folder / "train.py").write_text(SPAWNED)
     linux = warm.run("train.py", str(workers), cwd=folders[0], input="\n")
-    training = started(folders[1], "train.py", str(workers))
+    training = Started(folders[1], "train.py", str(workers))
     assert training.stdout.readline() == "at 20\n", training.communicate("\n")
     training.send_signal(end)
     output = training.communicate("\n")
@@ -110,9 +117,9 @@ def test_a_training_that_is_ended_goes_on_to_the_bits_that_it_has_on_linux(tmp_p
 
 def test_a_folder_in_which_another_trains_is_refused_with_its_name(tmp_path):
     (tmp_path / "train.py").write_text(SPAWNED)
-    first = started(tmp_path, "train.py", "0")
+    first = Started(tmp_path, "train.py", "0")
     assert first.stdout.readline() == "at 20\n", first.communicate("\n")
-    second = started(tmp_path, "train.py", "0")
+    second = Started(tmp_path, "train.py", "0")
     said = second.communicate("\n")[1]
     first.communicate("\n")
     assert f"process {first.pid}" in said
@@ -219,29 +226,15 @@ def test_code_on_another_drive_is_read_and_trained_with(tmp_path, tmp_path_facto
     (elsewhere / "layers.py").write_text(LAYERS)
     (elsewhere / "mistake.py").write_text("import layers\n" + MISTAKE)
     (tmp_path / "train.py").write_text(OWN)
-    ended = subprocess.run(
-        [sys.executable, "train.py"],
-        cwd=tmp_path,
-        env=environment(tmp_path, PYTHONPATH=os.pathsep.join((str(HERE), warm.paths(), str(elsewhere)))),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    places = os.pathsep.join((str(HERE), warm.paths(), str(elsewhere)))
+    ended = run(tmp_path, "train.py", PYTHONPATH=places)
     assert (ended.returncode, ended.stdout) == (0, "3\n"), ended.stderr
     known = str(tmp_path / "known.json")
     for command in (
         ["read", str(elsewhere), "--write-baseline", known],
         ["read", str(elsewhere), "--baseline", known],
     ):
-        ended = subprocess.run(
-            [sys.executable, "-m", "truestep", *command],
-            cwd=tmp_path,
-            env=environment(tmp_path),
-            capture_output=True,
-            text=True,
-            check=False,
-        )
-        assert ended.returncode == 0, ended.stdout + ended.stderr
+        ends(tmp_path, "-m", "truestep", *command)
 
 
 @pytest.mark.parametrize(("length", "status"), [(139, 0), (141, 1), (170, 1), (300, 1)])
@@ -253,7 +246,7 @@ def test_a_run_whose_files_would_have_paths_of_260_characters_is_refused_beforeh
     name = "/".join("r" * 20 for _ in range(20))[: below - 1] + "r"
     script = OWN.replace("import layers", "from torch import nn").replace("layers.Net()", "nn.Linear(4, 1)")
     (tmp_path / "train.py").write_text(script.replace("runs/x", name))
-    ended = started(tmp_path, "train.py")
+    ended = Started(tmp_path, "train.py")
     output, said = ended.communicate()
     assert (ended.returncode, output) == (status, "" if status else "3\n"), said
     if status:
