@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peak memory of a CNN with two data workers beside the loop by hand: `python benchmarks/memory/convolutions.py [--images 640] [--repeats 5]`.
+"""Peak memory of a CNN with two data workers beside the loop by hand: `python benchmarks/memory/convolutions.py [--images 640]`.
 
 Images are made by the workers, so that they are tensors in shared memory as those of any data set. A row is a process of its own,
 its peak that of the training process (`VmHWM`) and of its workers' own pages, from the start to the end; ratios are medians of

@@ -33,7 +33,15 @@ LONG = {
 }
 # Pages that are read from top to bottom, and were written for it.
 MEAN = 15
-SMOOTH = {"doctor.md", "doctor-run.md", "doctor-output.md", "relations.md", "running.md", "keeping.md", "compared.md"}
+SMOOTH = {
+    "doctor.md",
+    "doctor-run.md",
+    "doctor-output.md",
+    "relations.md",
+    "running.md",
+    "keeping.md",
+    "compared.md",
+}
 SMOOTH |= {
     "batches.md",
     "data.md",
