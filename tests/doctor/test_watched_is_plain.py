@@ -54,17 +54,6 @@ def same(one, other):
     return all(torch.equal(a, b) for a, b in zip(one, other, strict=True))
 
 
-@pytest.mark.sliced(4)
-@pytest.mark.parametrize("holder", HOLDERS)
-def test_a_private_generator_is_where_it_was_whoever_holds_it(holder, tmp_path):
-    program = (holder, SOURCES[len(holder) % len(SOURCES)])
-    watched, plain = (in_run(tmp_path / str(doctor), program, doctor) for doctor in (True, False))
-    assert same(watched, plain)
-    plain = by_hand(program, contextlib.nullcontext())
-    assert same(by_hand(program, ts.watch()), plain)
-    assert same(by_hand(program, with_probes()), plain)
-
-
 @settings(max_examples=20)
 @given(PROGRAMS)
 def test_drawn_programs_end_with_the_same_bits_in_a_run(tmp_path_factory, program):
