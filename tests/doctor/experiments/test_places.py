@@ -282,6 +282,43 @@ for epoch in range(4):
     assert [each.code for each in watch.findings] == ["REL014"]
 
 
+def test_several_steps_behind_a_batch_hide_no_reason_of_its_loader():
+    code = """
+probes = nn.ModuleList(nn.Linear(3, 1) for _ in range(3))
+steps = [torch.optim.SGD(each.parameters(), lr=0.1) for each in probes]
+others = DataLoader(TensorDataset(data.tensors[0] + 0), batch_size=8)
+for epoch in range(3):
+    for (x, y), (z,) in zip(loader, others):
+        opt.zero_grad()
+        (loss_of(x, y) + net(z).square().mean()).backward()
+        opt.step()
+        hidden = net(x).detach()
+        for probe, step in zip(probes, steps):
+            step.zero_grad()
+            probe(hidden).square().mean().backward()
+            step.step()
+"""
+    assert outcomes(code) == ({"several loaders hand over batches for one step"}, [])
+
+
+SHAPES = """
+head = nn.Linear(4, 1)
+opt = torch.optim.SGD(head.parameters(), lr=0.1)
+for x, y in loader:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        loss = (head(x)SQUEEZED - y.float()).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(("squeezed", "outcome"), [("", "broken"), (".squeeze(1)", "held")])
+def test_an_item_that_fits_any_example_is_found_behind_half_precision(squeezed, outcome):
+    watch = watched(SHAPES.replace("SQUEEZED", squeezed), ("REL005",))
+    assert watch.experiments.outcome("REL005") == (outcome, None)
+
+
 PIECES = {
     "pieces": ("labels[first : first + 4]", []),
     "copies of pieces": ("labels[torch.arange(first, first + 4)].float().mul(2)", ["REL004"]),

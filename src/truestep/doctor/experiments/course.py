@@ -58,6 +58,11 @@ class TrainingCourse:
         return self._last_steps
 
     @property
+    def has_obstacle(self) -> bool:
+        """Whether batches of a data set that trained were passed over."""
+        return any(data in self._trained for data in self._why_not)
+
+    @property
     def why_not(self) -> str:
         """Why no child was forked at a batch: as a data set says that trained, and most often; "" where one was."""
         if self._has_forked:

@@ -52,6 +52,7 @@ class RelationRecord:
     broken: list[BrokenRelation] = field(default_factory=list)
     not_tried: str | None = None  # why, where it was tried nowhere
     not_applicable: str | None = None  # why there is nothing that it speaks of
+    not_in_memory: str | None = None  # why no batch in memory is known, where none of a loader was used
 
     @property
     def outcome(self) -> RelationOutcome:
@@ -135,7 +136,10 @@ class Experiments:
                 experiment = begin()
         except (ExperimentNotTriedError, UnclearExamplesError) as why:
             for each in wanted:
-                self._pass_over(each, why)
+                if look is None:
+                    self._pass_over(each, why)
+                else:  # steps without a loader may come beside others, whose reasons say more
+                    self.records[each.code].not_in_memory = str(why)
             return
         except Exception as error:  # noqa: BLE001 - what we look at must not stop the user's training
             for each in wanted:
@@ -262,7 +266,9 @@ class Experiments:
             return record.outcome, why
         if relation is not None and relation.tried_at in _NO_PLACE:
             return "not applicable", _NO_PLACE[relation.tried_at]
-        return "not tried", self.course.why_not
+        return "not tried", (
+            self.course.has_obstacle and self.course.why_not
+        ) or record.not_in_memory or self.course.why_not
 
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""

@@ -14,7 +14,7 @@ _SIGNS = {"add": 1, "sub": -1}
 
 
 @dataclass(frozen=True)
-class _SignedSum:
+class _SumOfTerms:
     """A tensor as a sum of others.
 
     Attributes:
@@ -48,7 +48,7 @@ class StraightThrough:
 
     def __init__(self) -> None:
         self.lines: set[str | None] = set()
-        self._sums: dict[int, _SignedSum] = {}
+        self._sums: dict[int, _SumOfTerms] = {}
 
     def cut(self, given: Tensor, result: Tensor) -> None:
         """Note that a tensor has the values of another one, without its graph."""
@@ -56,7 +56,7 @@ class StraightThrough:
         terms: Counter[tuple[int, bool]] = Counter()
         for (source, _), count in known.terms.items():
             terms[source, True] += count
-        self._sums[id(result)] = _SignedSum(
+        self._sums[id(result)] = _SumOfTerms(
             result, known.opened, dict(terms), known.lines | {line_of_user_code()}
         )
 
@@ -70,15 +70,15 @@ class StraightThrough:
             terms[term] += _SIGNS[name] * count
         is_cut = any(each for _, each in terms)
         opened = func(first.opened, second.opened) if is_cut else result
-        found = _SignedSum(result, opened, dict(terms), first.lines | second.lines)
+        found = _SumOfTerms(result, opened, dict(terms), first.lines | second.lines)
         if found.cancels:
             self.lines |= found.lines
             return found.opened
         self._sums[id(result)] = found
         return result
 
-    def _of(self, given: Tensor) -> _SignedSum:
+    def _of(self, given: Tensor) -> _SumOfTerms:
         known = self._sums.get(id(given))
         if known is None or known.value is not given:
-            known = self._sums[id(given)] = _SignedSum(given, given, {(id(given), False): 1})
+            known = self._sums[id(given)] = _SumOfTerms(given, given, {(id(given), False): 1})
         return known

@@ -148,9 +148,12 @@ class Examples:
 
         return self.with_leaves(leaf)
 
-    def exchanged(self, item: str) -> Any:
-        """Return the batch with the values of one leaf given to other examples."""
-        return self.take(self.order(), item)
+    def exchanged(self, item: str, times: int = 1) -> Any:
+        """Return the batch with the values of one leaf given to other examples, so many times."""
+        rows = order = self.order()
+        for _ in range(times - 1):
+            rows = [order[row] for row in rows]
+        return self.take(rows, item)
 
     def _taken(self, name: str, rows: Sequence[int] | None) -> Any:
         leaf, axis = self.leaves[name], self.axes[name]

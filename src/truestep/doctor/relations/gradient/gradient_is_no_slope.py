@@ -37,7 +37,7 @@ class GradientIsNoSlope(StepRelation):
     """
 
     code = "REL011"
-    num_children = 4
+    num_children = 7  # and five for each further block, where a cut in writing is in the way
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the slope of the loss with the gradient, block by block."""
