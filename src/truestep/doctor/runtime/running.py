@@ -248,8 +248,9 @@ def cells_to_run(script: WatchedScript) -> list[tuple[int, str]]:
     try:
         notebook = parse_notebook(Path(script.file()).read_text("utf-8-sig"))
     except (OSError, ValueError) as error:
-        damaged = isinstance(error, JSONDecodeError)
-        what = f"it is no JSON from line {error.lineno} on ({error.msg})" if damaged else str(error)
+        what = str(error)
+        if isinstance(error, JSONDecodeError):
+            what = f"it is no JSON from line {error.lineno} on ({error.msg})"
         raise OptionError(
             f"{script.name} can't be run: {what}, so no cell of it can be told. Open it in Jupyter and save it again, or take an "
             "older copy; for a script that has the wrong ending, rename it to .py."
