@@ -5,11 +5,11 @@ import sys
 from collections.abc import Generator
 from typing import Any
 
+from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
 from truestep.run.data_files import RunDataFiles
 from truestep.run.device import RunCudnnTuner
-from truestep.run.own_frames import leaves_loop_by_statement
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState

@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of a user's code and ours: what Python prints of an exception, and how a loop was left."""
+"""What Python prints of an exception that a user's code raised inside of a call of ours: without our frames."""
 
-import dis
-import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from itertools import groupby
-from types import FrameType, TracebackType
+from types import TracebackType
 
 from truestep.core.frames import is_library_file, is_truestep_file
 from truestep.doctor.runtime.tracebacks import frames_unwatched, joined_frames
@@ -31,23 +29,6 @@ def without_our_frames(error: BaseException | None) -> Iterator[bool]:
     finally:
         for each, trail in whole.items():
             each.__traceback__ = trail
-
-
-def leaves_loop_by_statement(frame: FrameType | None) -> bool:
-    """Whether code drops the iterator of its loop by `break` or `return`, and not by an exception on its way.
-
-    To a generator that is closed all of these look alike; only `break` and `return` do it by an instruction of their own.
-    """
-    while frame is not None:
-        code, at = frame.f_code, frame.f_lasti
-        if at >= 0 and dis.opname[code.co_code[at]] in (
-            "POP_TOP",
-            "POP_ITER",
-        ):  # the last from Python 3.14 on
-            return True
-        # a generator around the loop's own, a progress bar's say, is closed with it
-        frame = frame.f_back if code.co_flags & inspect.CO_GENERATOR else None
-    return False
 
 
 def _with_causes(error: BaseException | None) -> list[BaseException]:
