@@ -105,3 +105,62 @@ def test_the_report_in_a_file_says_so_too(tmp_path):
     (tmp_path / "train.py").write_text(SCRIPT)
     warm.run("-m", "truestep", "doctor", "--report", "r.txt", "train.py", "--thorough", cwd=tmp_path)
     assert "did not take --thorough" in (tmp_path / "r.txt").read_text("utf-8").splitlines()[-1]
+
+
+PARSERS = {
+    "argparse": (
+        """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+parser.add_argument("out")
+parser.parse_args()
+""",
+        "(the following arguments are required: --data, out)",
+        "--data VALUE OUT",
+    ),
+    "commands": (
+        """
+import argparse
+argparse.ArgumentParser().add_subparsers(dest="action", required=True).add_parser("fit")
+import sys
+parser = argparse.ArgumentParser(exit_on_error=True)
+parser.add_argument("--lr", type=float)
+parser.parse_args(["--lr", "fast"])
+""",
+        "(argument --lr: invalid float value: 'fast')",
+        "...",
+    ),
+    "click": (
+        """
+import click
+@click.command()
+@click.option("--data", required=True)
+def main(data): ...
+main()
+""",
+        "(as it says above)",
+        "...",
+    ),
+}
+
+
+@pytest.mark.parametrize("parser", PARSERS)
+@pytest.mark.parametrize("output", ["text", "json"])
+@pytest.mark.parametrize("file", [["train.py"], ["-m", "train"]])
+def test_a_script_that_its_own_command_line_ends_is_told_where_that_stands(tmp_path, parser, output, file):
+    text, said, words = PARSERS[parser]
+    (tmp_path / "train.py").write_text(text)
+    ran = warm.run("-m", "truestep", "doctor", "--output", output, *file, cwd=tmp_path)
+    assert ran.returncode == 2
+    last = ran.stderr.splitlines()[-1]
+    assert said in last
+    assert last.endswith(f"{shlex.join(['truestep', 'doctor', *file])} {words}")
+
+
+@pytest.mark.parametrize("ends", ["sys.exit(2)", "sys.exit(1)", "sys.exit()", "raise SystemExit('no data')"])
+def test_a_script_that_ends_otherwise_is_told_nothing_of_its_command_line(tmp_path, ends):
+    (tmp_path / "train.py").write_text(
+        f"import argparse, sys\nargparse.ArgumentParser().parse_args()\n{ends}\n"
+    )
+    assert "command line" not in warm.run("-m", "truestep", "doctor", "train.py", cwd=tmp_path).stderr

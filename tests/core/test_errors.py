@@ -5,7 +5,7 @@ import math
 
 import pytest
 
-from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.errors import OptionError, check_choice, check_flag, check_number, whole_number_meant
 
 
 @pytest.mark.parametrize(
@@ -32,6 +32,20 @@ from truestep.core.errors import OptionError, check_choice, check_flag, check_nu
 def test_what_an_option_can_t_be_is_refused_with_the_call(check, message):
     with pytest.raises(OptionError, match=message):
         check()
+
+
+@pytest.mark.parametrize(
+    ("value", "meant"),
+    [
+        *[(2.0, 2), ("3", 3), ("4.0", 4), (range(5), 5), (math.nan, None), (math.inf, None), (2.5, None)],
+        *[(range(1, 4), None), ("many", None), (None, None), (True, None), ([1, 2], None), ("-1", None)],
+    ],
+)
+def test_the_line_to_write_has_the_number_that_was_meant(value, meant):
+    assert whole_number_meant(value, least=0) == meant
+    if meant is not None:
+        with pytest.raises(OptionError, match=rf"asked for: write ts\.f\(n={meant}\)\.$"):
+            check_number("ts.f", "n", value, example=1)
 
 
 def test_what_an_option_can_be_passes():

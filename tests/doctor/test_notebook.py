@@ -222,7 +222,17 @@ def test_a_comment_in_a_cell_hides_a_finding_and_an_error_is_shown_with_its_plac
     assert (document["findings"], status, script["error_cell"], script["error_line"]) == ([], 1, 5, 2)
 
 
-@pytest.mark.parametrize(("text", "why"), [("{", "can't be run"), (None, "Cell 2 .* can't be run")])
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("{", r"can't be run: it is no JSON from line 1 on .* save it again.*rename it to \.py"),
+        ("", r"it is no JSON from line 1 on"),
+        ('{"cells": [\n{', r"it is no JSON from line 2 on"),
+        ("import torch", r"it is no JSON .*rename it to \.py"),
+        ("[]", r"no cells: not a notebook of format 4.*save it again"),
+        (None, "Cell 2 .* can't be run"),
+    ],
+)
 def test_a_notebook_that_can_not_be_run_is_refused_before_it_begins(tmp_path, capsys, text, why):
     path = notebook(tmp_path, ("code", "print('begun')"), ("code", "for x in"))
     if text is not None:

@@ -145,7 +145,7 @@ def test_resume_can_be_forbidden_and_demanded(tmp_path, resume, there, message):
         ({"nonfinite": "ignore"}, "raise"),
         ({"device": "cuda:7"}, "can't be used here"),
         ({"log_every": 0}, "at least 1"),
-        ({"log_every": "10"}, r"write one, such as ts\.Run\(log_every=10\)"),
+        ({"log_every": "20"}, r"write ts\.Run\(log_every=20\)"),
     ],
 )
 def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, message):
@@ -157,7 +157,8 @@ def test_unknown_options_are_answered_with_what_there_is(tmp_path, options, mess
     ("options", "message"),
     [
         ({"every_steps": 0}, "every_steps=0: give at least 1"),
-        ({"every_steps": "3"}, r"every_steps='3'.*whole number.*ts\.Saving\(every_steps=1000\)"),
+        ({"every_steps": "3"}, r"every_steps='3'.*whole number.*write ts\.Saving\(every_steps=3\)"),
+        ({"every_steps": "three"}, r"every_steps='three'.*whole number.*ts\.Saving\(every_steps=1000\)"),
         ({"every_steps": 2.5}, "every_steps=2.5.*whole number"),
         ({"every_seconds": "60"}, r"ts\.Saving\(every_seconds=300\.0\)"),
         ({"every_seconds": -1}, "give a positive time"),

@@ -69,6 +69,17 @@ class OptionsBehindFile:
         return cls(tuple(moved), shlex.join(words))
 
 
+def missing_arguments(file: Sequence[str], given: Sequence[str], said: str) -> str:
+    """Return what to write where a script's own command line ended it, `said` being what it said of that."""
+    needed = said.partition("required: ")[2].split(", ") if "required: " in said else ["..."]
+    values = [f"{each} VALUE" if each.startswith("-") else each.upper() for each in needed]
+    command = " ".join(["truestep doctor", shlex.join([*file, *given]), *values])
+    return printable_text(
+        f"{file[-1]} ended at its own command line ({said}), before a step, so there was nothing to watch. What it takes stands "
+        f"behind the file: {command}"
+    )
+
+
 def own_options(context: Any, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """Yield each option of a command among some words, with its value; `--` ends them.
 

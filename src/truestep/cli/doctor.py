@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated, TextIO
 import typer
 from rich.console import Console
 
-from truestep.cli.behind_file import ModuleEndsOptions, OptionsBehindFile
+from truestep.cli.behind_file import ModuleEndsOptions, OptionsBehindFile, missing_arguments
 from truestep.cli.read import (
     FAIL_ON,
     IGNORE,
@@ -116,7 +116,9 @@ def doctor(
             report_to.open("a").close()
     with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
         behind = OptionsBehindFile.among(context, named, rest)
-        delivery = CommandReportDelivery(output, report_to, stdout, stderr, fail_on, abstentions, behind)
+        delivery = CommandReportDelivery(
+            output, report_to, stdout, stderr, fail_on, abstentions, behind, (named, rest)
+        )
         with script_on_cpu() if cpu else contextlib.nullcontext():
             status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
@@ -133,6 +135,7 @@ class CommandReportDelivery:
     fail_on: Severity
     abstentions: bool  # whether to name the checks that did not run or could not tell
     behind: OptionsBehindFile | None  # options that the doctor did not take
+    called: tuple[list[str], list[str]]  # what names the script, and what it was given
 
     def deliver(self, report: "WatchedRunReport") -> int:
         """Print or write the report, behind all that the script printed; return the status to end with."""
@@ -147,6 +150,8 @@ class CommandReportDelivery:
                 self._print(report, file, width=100)
         if self.behind is not None and self.output is not ReadOutput.TEXT:
             self.stderr.write(f"truestep: {self.behind}\n")
+        if (said := report.outcome.arguments_refused) is not None:
+            self.stderr.write(f"truestep: {missing_arguments(*self.called, said)}\n")
         self.stdout.flush()
         self.stderr.flush()
         worst = min((each.severity.rank for each in report.findings), default=99)

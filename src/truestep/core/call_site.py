@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the bytecode of a user's code does at a call: where it is, which variable takes the result, which loop goes through it.
 
-And which variables a function reads.
+And which variables a function reads, and whether a loop is left by `break`.
 """
 
 import dis
@@ -93,20 +93,6 @@ def ends_in_raise(error: BaseException) -> bool:
     return trail is not None and _instruction(trail.tb_frame.f_code, trail.tb_lasti) == "RAISE_VARARGS"
 
 
-def leaves_loop_by_statement(frame: FrameType | None) -> bool:
-    """Whether code drops the iterator of its loop by `break` or `return`, and not by an exception on its way.
-
-    To a generator that is closed all of these look alike; only `break` and `return` do it by an instruction of their own.
-    """
-    while frame is not None:
-        code, at = frame.f_code, frame.f_lasti
-        if _instruction(code, at) in ("POP_TOP", "POP_ITER"):  # the latter from Python 3.14 on
-            return True
-        # a generator around the loop's own, a progress bar's say, is closed with it
-        frame = frame.f_back if code.co_flags & inspect.CO_GENERATOR else None
-    return False
-
-
 def _user_frame() -> FrameType | None:
     frames = (frame for frame, _ in walk_stack(sys._getframe(2)))
     return next((each for each in frames if not is_library_file(each.f_code.co_filename)), None)
@@ -160,3 +146,20 @@ def _loop_pair(code: CodeType, place: int) -> tuple[str, str] | None:
     if not first.opname.startswith("STORE_"):
         return None
     return str(first.argval), str(second.argval) if second.opname.startswith("STORE_") else "batch"
+
+
+def leaves_loop_by_statement(frame: FrameType | None) -> bool:
+    """Whether code drops the iterator of its loop by `break` or `return`, and not by an exception on its way.
+
+    To a generator that is closed all of these look alike; only `break` and `return` do it by an instruction of their own.
+    """
+    while frame is not None:
+        code, at = frame.f_code, frame.f_lasti
+        if at >= 0 and dis.opname[code.co_code[at]] in (
+            "POP_TOP",
+            "POP_ITER",
+        ):  # the last from Python 3.14 on
+            return True
+        # a generator around the loop's own, a progress bar's say, is closed with it
+        frame = frame.f_back if code.co_flags & inspect.CO_GENERATOR else None
+    return False

@@ -21,6 +21,7 @@ import difflib
 import numbers
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from truestep.core.wording import a_type
 
@@ -134,14 +135,28 @@ def check_number(owner: str, name: str, value: object, *, example: float, least:
     kind = numbers.Integral if isinstance(example, int) else numbers.Real
     if isinstance(value, bool) or not isinstance(value, kind):
         whole = "whole " if kind is numbers.Integral else ""
+        meant = whole_number_meant(value, least) if whole else None
+        instead = f"one, such as {owner}({name}={example})" if meant is None else f"{owner}({name}={meant})"
         raise OptionError(
-            f"{owner}({name}={value!r}) was given {a_type(value)} where a {whole}number is asked for: write one, such as "
-            f"{owner}({name}={example})."
+            f"{owner}({name}={value!r}) was given {a_type(value)} where a {whole}number is asked for: write {instead}."
         )
     if least is not None and not value >= least:  # type: ignore[operator]  # NaN is not
         raise OptionError(
             f"{owner}({name}={value!r}): give at least {least}, such as {owner}({name}={example})."
         )
+
+
+def whole_number_meant(value: Any, least: float | None = None) -> int | None:
+    """Return the number that stands for a value of another type: of 2.0, "2" and range(2) it is 2; None where none does."""
+    if isinstance(value, range):
+        value = len(value) if value == range(len(value)) else None
+    try:
+        number = None if value is None or isinstance(value, bool) else float(value)
+    except (TypeError, ValueError, RuntimeError):  # a tensor of several elements raises the last
+        return None
+    if number is None or not number.is_integer() or (least is not None and number < least):
+        return None
+    return int(number)
 
 
 def check_flag(owner: str, name: str, value: object) -> None:

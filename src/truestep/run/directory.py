@@ -50,6 +50,11 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
             f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
             'resume="must" refuses to begin where there is none.'
         )
+    if resume is False or resume is None:  # type: ignore[comparison-overlap]
+        raise OptionError(
+            f'ts.Run(resume={resume!r}) does not say what becomes of a run that is in the directory: resume="anew" starts a new '
+            'one beside it, resume="never" refuses. Without resume= the run goes on.'
+        )
     if isinstance(resume, Path) or (isinstance(resume, str) and leads_through_folders(resume)):
         raise OptionError(
             f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "

@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.core.errors import DataError, OptionError
+from truestep.core.errors import DataError, OptionError, whole_number_meant
 from truestep.engine.data import BatchSource
 from truestep.engine.data.source import MadeBatch
 
@@ -73,4 +73,7 @@ class RunStepNumbers(BatchSource):
 def check_loop_count(call: str, count: Any, *, at_least: int) -> None:
     """Raise an OptionError unless a whole number was given."""
     if type(count) is not int or count < at_least:
-        raise OptionError(f"{call} was given {count!r}: give a whole number of at least {at_least}.")
+        meant = whole_number_meant(count, at_least)
+        form = call.partition(", how many")[0].replace("total", str(meant)).replace("...", str(meant))
+        instead = "" if meant is None else f", {form}"
+        raise OptionError(f"{call} was given {count!r}: give a whole number of at least {at_least}{instead}.")

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The frames of a user's code and ours: what Python prints of an exception."""
+"""What Python prints of an exception that a user's code raised inside of a call of ours: without our frames."""
 
 import os
 from collections.abc import Iterator

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Runs a script or module of the user's as Python would, under watch, and keeps its exit status."""
 
+import argparse
 import builtins
 import contextlib
 import io
@@ -17,6 +18,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import SourceFileLoader
+from json import JSONDecodeError
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -45,6 +47,7 @@ class ScriptOutcome:
     error: str | None = None
     error_place: Place | None = None
     warnings: list[tuple[Place, str]] = field(default_factory=list)  # torch's own, with the user's line
+    arguments_refused: str | None = None  # what the script said of its own command line, which ended it
 
 
 def _meant_instead_of(script: WatchedScript) -> str:
@@ -179,12 +182,23 @@ def _guarded(
     except SystemExit as exit_:
         end_child_with_script()
         outcome.status = _status(exit_.code)
+        outcome.arguments_refused = _said_of_arguments(exit_) if outcome.status == 2 else None
     except BaseException as error:  # noqa: BLE001 - whatever the script raised is shown as Python shows it
         end_child_with_script(error)
         outcome.status = 130 if isinstance(error, KeyboardInterrupt) else 1
         _note(error, outcome)
         explain(error)
         show_script_traceback(error)
+
+
+def _said_of_arguments(ended: SystemExit) -> str | None:
+    """Return what argparse said of a script's arguments, or that click said it; None where something else ended the script."""
+    for frame, _ in traceback.walk_tb(ended.__traceback__):
+        if frame.f_code is argparse.ArgumentParser.error.__code__:
+            return str(frame.f_locals["message"])
+        if frame.f_globals.get("__name__") == "click.core":
+            return "as it says above"
+    return None
 
 
 def _status(code: Any) -> int:
@@ -234,7 +248,13 @@ def cells_to_run(script: WatchedScript) -> list[tuple[int, str]]:
     try:
         notebook = parse_notebook(Path(script.file()).read_text("utf-8-sig"))
     except (OSError, ValueError) as error:
-        raise OptionError(f"{script.name} can't be run: {error}") from error
+        what = str(error)
+        if isinstance(error, JSONDecodeError):
+            what = f"it is no JSON from line {error.lineno} on ({error.msg})"
+        raise OptionError(
+            f"{script.name} can't be run: {what}, so no cell of it can be told. Open it in Jupyter and save it again, or take an "
+            "older copy; for a script that has the wrong ending, rename it to .py."
+        ) from error
     for number, reason in notebook.unreadable:
         raise OptionError(f"Cell {number} of {script.name} can't be run: {reason}.")
     return list(notebook.cells)

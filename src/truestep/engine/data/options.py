@@ -11,7 +11,7 @@ import numpy.typing as npt
 import torch
 
 from truestep.core.calls import check_keyword_options
-from truestep.core.errors import OptionError, check_flag
+from truestep.core.errors import OptionError, check_flag, whole_number_meant
 from truestep.core.wording import a_type
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
@@ -142,7 +142,9 @@ def _take_count(options: object, name: str, least: int) -> None:
         return
     if isinstance(value, bool) or not isinstance(value, Integral):
         kinds = f"a whole number of at least {least}" + (' or "auto"' if name == "num_workers" else "")
-        raise OptionError(f"{name}={value!r} is {a_type(value)}; write {kinds}.")
+        meant = whole_number_meant(value, least)
+        instead = kinds if meant is None else f"{name}={meant}, {kinds}"
+        raise OptionError(f"{name}={value!r} is {a_type(value)}; write {instead}.")
     if value < least:
         raise OptionError(f"{name}={value} is too small; write a whole number of at least {least}.")
     object.__setattr__(options, name, int(value))  # what is frozen is not yet anybody's

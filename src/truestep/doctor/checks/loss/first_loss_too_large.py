@@ -32,7 +32,8 @@ class FirstLossTooLarge(Watcher):
         loss = F.cross_entropy(net(x), y)
         loss.backward()
 
-    Fix: torch's default initialisation (or scaled by 1/sqrt(inputs)); inputs of mean 0 and deviation 1.
+    Fix: initialise the output layer as nn.Linear does, scaled by 1/sqrt(inputs); inputs of mean 0 and deviation 1. A weight
+    that is an nn.Embedding's, too, starts at deviation 1, torch's default there: nn.init.normal_(embedding.weight, std=0.02).
 
     Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:217.
     """
