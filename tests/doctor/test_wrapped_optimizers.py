@@ -149,3 +149,25 @@ def test_a_step_in_a_compiled_function_is_a_step(steps):
     torch._dynamo.reset()
     assert [each.code for each in watched.findings] == ([] if steps else ["GRAD007"])
     assert watched.failures == []
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+@pytest.mark.parametrize(
+    "groups",
+    [
+        lambda opt: opt.param_groups,
+        lambda opt: [*opt.param_groups],
+        lambda opt: [{"params": each["params"]} for each in opt.param_groups],
+    ],
+)
+def test_an_optimizer_made_of_the_groups_of_the_one_before_is_another_one(kind, groups):
+    with watch() as watched:
+        net = nn.Linear(4, 3)
+        opt = kind(net.parameters(), lr=0.1)
+        for epoch in range(6):
+            opt = kind(groups(opt), lr=0.1 * 0.5**epoch)
+            for x in torch.randn(5, 8, 4).unbind():
+                opt.zero_grad()
+                F.cross_entropy(net(x), x[:, :3].argmax(1)).backward()
+                opt.step()
+    assert [each.code for each in watched.findings] == []

@@ -248,12 +248,14 @@ class WatchHistory:
     def record_of(self, optimizer: object) -> OptimizerRecord | None:
         """Return what is known of an optimizer, or of the one that it wraps: a wrapper hands out the same groups.
 
-        A schedule made for either writes the rates that both read.
+        A schedule made for either writes the rates that both read. An optimizer of torch's that was made of another one's groups
+        wraps none.
         """
         groups = getattr(optimizer, "param_groups", None) or [None]
+        is_own = type(optimizer).__module__.startswith("torch.optim.")
         for record in self.records.values():  # what is wrapped was made before its wrapper
             known = record.optimizer.param_groups
-            if known is groups or (known and known[0] is groups[0]):
+            if known is groups or (known and known[0] is groups[0] and not is_own):
                 return record
         return None
 
