@@ -1,8 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Lists of numbers in samples, as tokenizers and `datasets` give them, are rows; PyTorch's default collation makes columns of them."""
+"""Lists of numbers in samples, as tokenizers and `datasets` give them, are rows; by PyTorch's default they are columns."""
 
-from collections import namedtuple
 from types import SimpleNamespace
+from typing import NamedTuple
 
 import numpy as np
 import pytest
@@ -11,20 +11,27 @@ import torch
 from truestep.core.errors import DataError
 from truestep.engine.data import DataOptions, open_source
 
-Pair = namedtuple("Pair", "ids label")
+
+class Pair(NamedTuple):
+    ids: list
+    label: int
+
+
 IDS = [[1, 2, 3], [4, 5, 6], [7, 8, 9]]
 HOLDERS = {
     "a dict": (lambda ids, label: {"ids": ids, "label": label}, lambda batch: batch["ids"]),
     "a dict in a dict": (lambda ids, label: {"x": {"ids": ids}}, lambda batch: batch["x"]["ids"]),
     "a tuple": (lambda ids, label: (ids, label), lambda batch: batch[0]),
     "a list": (lambda ids, label: [ids, label], lambda batch: batch[0]),
-    "a named tuple": (lambda ids, label: Pair(ids, label), lambda batch: batch.ids),
+    "a named tuple": (Pair, lambda batch: batch.ids),
     "a namespace": (lambda ids, label: SimpleNamespace(ids=ids), lambda batch: batch.ids),
 }
 
 
 def first_batch(data, **options):
-    source = open_source(data, DataOptions(**{"batch_size": 3, "check": False, **options}), seed=0, device=torch.device("cpu"))
+    source = open_source(
+        data, DataOptions(**{"batch_size": 3, "check": False, **options}), seed=0, device=torch.device("cpu")
+    )
     try:
         return next(iter(source.batches(0)))
     finally:
@@ -37,7 +44,10 @@ def test_a_list_of_numbers_is_a_row_wherever_it_stands(holder):
     samples = [make(each, 0) for each in IDS]
     for data in (samples, lambda: iter(samples)):
         assert torch.equal(ids(first_batch(data)), torch.tensor(IDS))
-    assert torch.equal(ids(first_batch(torch.utils.data.DataLoader(samples, batch_size=3), batch_size=None)), torch.tensor(IDS))
+    assert torch.equal(
+        ids(first_batch(torch.utils.data.DataLoader(samples, batch_size=3), batch_size=None)),
+        torch.tensor(IDS),
+    )
 
 
 @pytest.mark.parametrize(
@@ -55,7 +65,8 @@ def test_a_list_of_numbers_is_a_row_wherever_it_stands(holder):
 @pytest.mark.parametrize("num_workers", [0, 1])
 def test_rows_have_the_dtype_that_torch_gives_a_list(rows, dtype, num_workers):
     batch = first_batch([{"x": row, "y": 0} for row in rows], num_workers=num_workers)
-    assert batch["x"].dtype == dtype and batch["x"].tolist() == torch.tensor(rows).tolist()
+    assert batch["x"].dtype == dtype
+    assert batch["x"].tolist() == torch.tensor(rows).tolist()
 
 
 def test_lists_of_other_things_stay_structure():
@@ -74,5 +85,7 @@ def test_lists_of_other_lengths_are_refused_with_what_pads_them(rows):
 
 @pytest.mark.parametrize("sample", [[1, 2, 3], [0.5, 1], [7], [[1, 2], [3, 4]]])
 def test_a_sample_that_is_a_list_of_numbers_is_asked_for_its_meaning(sample):
-    with pytest.raises(DataError, match=r"one row of numbers or as parts.*torch.tensor\(sample\).*tuple\(sample\)"):
+    with pytest.raises(
+        DataError, match=r"one row of numbers or as parts.*torch.tensor\(sample\).*tuple\(sample\)"
+    ):
         first_batch([sample] * 3)
