@@ -14,6 +14,7 @@ from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.apply import apply_state
 from truestep.checkpoints.dtypes import CODES
 from truestep.core.errors import CheckpointError
+from truestep.frameworks.kept import KeptCheckpoints
 from truestep.mirror.sources import export_weights, load_weights, read_checkpoint
 
 CUT_WHILE_READ = """
@@ -458,3 +459,34 @@ def test_what_is_no_file_of_weights_is_said_and_never_to_be_loaded_as_code(tmp_p
         load_weights(nn.Linear(1, 1), path)
     assert said in str(told.value)
     assert "weights_only=False" not in str(told.value)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "adapter_model.safetensors", "pytorch_model.bin"])
+def test_a_folder_that_another_library_saved_weights_in_is_told_by_its_file(tmp_path, name):
+    folder = tmp_path / "checkpoint-10"
+    folder.mkdir()
+    saved = make_net(1)
+    save = safetensors.torch.save_file if name.endswith("safetensors") else torch.save
+    save(saved.state_dict(), folder / name)
+    (folder / "config.json").write_text("{}")
+    with pytest.raises(CheckpointError, match=rf"ts\.load_weights\(module, '.*checkpoint-10/{name}'\)"):
+        load_weights(make_net(), folder)
+    net = make_net()
+    load_weights(net, folder / name)
+    assert equal(net, saved)
+    for part in ("model-00001-of-00002.safetensors", "model-00002-of-00002.safetensors"):
+        safetensors.torch.save_file(saved.state_dict(), folder / part)
+    with pytest.raises(CheckpointError, match=r"Model\.from_pretrained\('.*checkpoint-10'\)"):
+        load_weights(make_net(), folder)
+
+
+def test_a_folder_of_exact_resume_says_how_its_framework_loads_it(tmp_path):
+    kept = KeptCheckpoints(tmp_path / "exact", 2)
+    file = tmp_path / "theirs.ckpt"
+    torch.save(make_net().state_dict(), file)
+    kept.keep(file, 3, {"pass": 0})
+    kept.give_up()
+    with pytest.raises(
+        CheckpointError, match=r"checkpoint of ExactResume.*Net\.load_from_checkpoint\(ts\.lightning"
+    ):
+        load_weights(make_net(), tmp_path / "exact")

@@ -2,6 +2,7 @@
 """Bad input: each error says what, why and what to write instead; nothing is lost, and the next update works."""
 
 import math
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -35,6 +36,14 @@ LOSSES = {
         r"returned float, not a tensor, and .*leave out \.item\(\).*Return one loss per example",
     ),
     "none": (lambda net, x: None, "returned NoneType, not a tensor: its `return` is missing"),
+    "no labels": (
+        lambda net, x: SimpleNamespace(loss=None).loss,
+        "the .loss of a transformers .* no `labels`",
+    ),
+    "an output": (
+        lambda net, x: SimpleNamespace(logits=net(x), loss=None),
+        r"whole output of a model .*its \.logits",
+    ),
     "a tuple": (lambda net, x: (net(x).squeeze(1), 1), "returned tuple"),
     "detached": (lambda net, x: net(x).squeeze(1).detach(), "has no gradient.*detached"),
     "item": (lambda net, x: torch.tensor(net(x).detach().mean().item()), "has no gradient"),

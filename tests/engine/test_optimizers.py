@@ -4,6 +4,7 @@
 import copy
 import dataclasses
 import math
+import re
 
 import pytest
 import torch
@@ -508,3 +509,31 @@ def test_a_frozen_parameter_that_its_optimizer_holds_or_is_given_later_trains_wh
 def test_options_of_a_type_that_counts_nothing_say_what_to_write(make_learner, make, message):
     with pytest.raises(ts.OptionError, match=message):
         make(make_learner)
+
+
+class OutsideTorch(torch.optim.SGD):
+    pass
+
+
+class Around(torch.optim.Optimizer):
+    """As AcceleratedOptimizer of Accelerate: it holds the optimizer that the user made."""
+
+    def __init__(self, optimizer):
+        self.optimizer = optimizer
+
+    @property
+    def param_groups(self):
+        return self.optimizer.param_groups
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+@pytest.mark.parametrize(
+    ("kind", "name"), [(torch.optim.AdamW, "torch.optim.AdamW"), (OutsideTorch, "OutsideTorch")]
+)
+def test_an_optimizer_inside_others_is_named_by_its_own_class(make_learner, layers, kind, name):
+    module = nn.Linear(2, 1)
+    made = kind(module.parameters(), lr=0.25)
+    for _ in range(layers):
+        made = Around(made)
+    with pytest.raises(ts.OptionError, match=rf"lambda p: {re.escape(name)}\(p, lr=0\.25\)"):
+        make_learner(module, made)

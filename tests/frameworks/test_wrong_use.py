@@ -218,6 +218,19 @@ try:
     ExactResume("file")
 except ts.OptionError as error:
     said["file"] = str(error)
+for name, add in {"other library": False, "other library, added": True}.items():
+    other = ts.lightning.ExactResume("other")
+    trainer = Trainer(torch.nn.Linear(4, 4), TrainingArguments("theirs", report_to="none", use_cpu=True, disable_tqdm=True),
+        train_dataset=[{"input": torch.ones(4)}] * 4) if add else None
+    try:
+        if add:
+            trainer.add_callback(other)
+            trainer.train()
+        else:
+            train(other, callbacks=[other])
+        said[name] = "nothing"
+    except ts.OptionError as error:
+        said[name] = str(error)
 train(ExactResume("exact"), epochs=2, workers=1, rate=5.0, seed=4)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
@@ -272,6 +285,8 @@ SAYS = {
         "model": "and is (8, 8)",
         "layers": "is new (and 11 more)",
         "file": "names a file",
+        "other library": "Write ts.transformers.ExactResume(directory).",
+        "other library, added": "Write ts.transformers.ExactResume(directory).",
     },
 }
 ERR = {

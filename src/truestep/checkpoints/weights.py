@@ -19,6 +19,7 @@ from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
 from truestep.checkpoints.imports import SUFFIX, read_weights_file, weights_in
 from truestep.checkpoints.layout import LEARNERS, lay_out_file
 from truestep.checkpoints.listing import select_checkpoint
+from truestep.checkpoints.manifest import MANIFEST_NAME
 from truestep.checkpoints.regions import (
     TensorRegion,
     as_it_shows,
@@ -34,6 +35,7 @@ from truestep.core.wording import a_type
 Source = str | os.PathLike[str] | Mapping[str, Any]
 _MADE = "ts.load_weights(Net(...), directory)"
 _TORCH_SUFFIXES = (".pt", ".pth")
+_EXACT_RESUME = {"name", "files", "place"}  # what ts.lightning.ExactResume and its kin save
 
 
 def fit_weights(
@@ -111,11 +113,41 @@ def read_weights(
         return weights_in(read_weights_file(path), lambda: str(path))
     if checkpoint is not None:
         return learner_weights(select_checkpoint(path, str(checkpoint), files), learner, averages=averages)
-    return read_newest(path, lambda found: learner_weights(found, learner, averages=averages), files)[1]
+    try:
+        return read_newest(path, lambda found: learner_weights(found, learner, averages=averages), files)[1]
+    except CheckpointError as error:
+        if (advice := _files_of_others(path)) is None:
+            raise
+        raise CheckpointError(advice) from error
+
+
+def _files_of_others(folder: Path) -> str | None:
+    """Return what to write for a folder that another library saved weights in; None where it holds no such file."""
+    weights = [*sorted(folder.glob(f"*{SUFFIX}")), *sorted(folder.glob("pytorch_model*.bin"))]
+    # a checkpoint of ours that is damaged has its own words, also one that lost its manifest
+    ours = any(folder.rglob(MANIFEST_NAME)) or any(folder.glob(f"*-r[0-9]*{SUFFIX}"))
+    if not weights or ours:
+        return None
+    if len(weights) == 1:
+        advice = f"Name the file: ts.load_weights(module, {str(weights[0])!r})."
+    else:
+        advice = (
+            f"It holds {len(weights)} files of weights, {weights[0].name} and more. Name one, or, where they are the parts of one "
+            f"model, have its library put them together: Model.from_pretrained({str(folder)!r})."
+        )
+    return f"{folder} holds no checkpoint of a run, but weights that another library saved. {advice}"
 
 
 def learner_weights(checkpoint: Checkpoint, learner: str | None, *, averages: bool) -> dict[str, Tensor]:
     """Return the weights of a learner, or of the only one; or the moving averages that it kept."""
+    parts = state_children(checkpoint.manifest.state) or {}
+    if set(parts) == _EXACT_RESUME:
+        raise CheckpointError(
+            f"{checkpoint.path} is a checkpoint of ExactResume, which keeps the files of its framework and has no learners. Load "
+            "them as the framework does. Lightning: Net.load_from_checkpoint(ts.lightning.ExactResume(directory).checkpoint); "
+            "transformers: Model.from_pretrained(ts.transformers.ExactResume(directory).checkpoint); Accelerate: its "
+            "ts.accelerate.ExactResume(accelerator, loader, directory) loads them itself."
+        )
     learners = list(state_children(state_subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
     if learner is None and len(learners) != 1:
         names = ", ".join(map(str, learners))

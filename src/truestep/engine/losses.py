@@ -194,7 +194,15 @@ def read_loss(
 
 def _what_came(values: object) -> str:
     if values is None:
-        return "NoneType, not a tensor: its `return` is missing"
+        return (
+            "NoneType, not a tensor: its `return` is missing, or what stands there is None, as the .loss of a transformers model's "
+            "output is where the batch holds no `labels`"
+        )
+    if hasattr(values, "logits"):
+        return (
+            f"{type(values).__name__}, the whole output of a model and not a tensor: its predictions are its .logits, as in "
+            'F.cross_entropy(net(**inputs).logits, labels, reduction="none")'
+        )
     if isinstance(values, int | float):
         return f"{type(values).__name__}, not a tensor, and a plain number has no gradient: leave out .item() or float(...)"
     return f"{type(values).__name__}, not a tensor"

@@ -162,13 +162,24 @@ _TEXT_FOR_NUMBER = (
 )
 
 
+def _made_too_early(made: Optimizer) -> OptionError:
+    """Return what to write for an optimizer that is there; Accelerate's and others hold the one that was made in `optimizer`."""
+    while isinstance(inside := getattr(made, "optimizer", None), Optimizer) and inside is not made:
+        made = inside
+    kind = type(made)
+    name = (
+        f"torch.optim.{kind.__name__}" if getattr(torch.optim, kind.__name__, None) is kind else kind.__name__
+    )
+    return OptionError(
+        "A learner makes its optimizer itself, after the module is on its device and in its precision. Pass a function: "
+        f"lambda p: {name}(p, lr={made.param_groups[0].get('lr')})."
+    )
+
+
 def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[Optimizer]:
     """Call the user's factory and check that what it returns trains these parameters and no others."""
     if isinstance(factory, Optimizer):
-        raise OptionError(
-            "A learner makes its optimizer itself, after the module is on its device and in its precision. Pass a function: "
-            f"lambda p: torch.optim.{type(factory).__name__}(p, lr={factory.param_groups[0].get('lr')})."
-        )
+        raise _made_too_early(factory)
     if not callable(factory) or isinstance(factory, nn.Module):
         shown = type(factory).__name__ + "(...)" if isinstance(factory, nn.Module) else repr(factory)
         raise OptionError(

@@ -119,3 +119,10 @@ def test_what_is_no_data_is_refused(data, words):
     with pytest.raises(DataError) as caught:
         batches(data, batch_size=2)
     assert words in str(caught.value)
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+def test_a_pass_of_a_loader_is_refused_and_the_loader_asked_for(num_workers):
+    loader = torch.utils.data.DataLoader(torch.arange(6), batch_size=2, num_workers=num_workers)
+    with pytest.raises(DataError, match=r"one pass of a DataLoader.*run\.data\(loader\), without iter"):
+        open_source(iter(loader), DataOptions(), seed=0)

@@ -9,6 +9,7 @@ from pathlib import PurePath
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.core.wording import a_type, counted
 
@@ -167,8 +168,18 @@ def _class(data: Any) -> str | None:
     return f"data is the class {data.__name__}. Make an object of it: {data.__name__}(...)."
 
 
+def _pass_of_loader(data: Any) -> str | None:
+    if not isinstance(data, _BaseDataLoaderIter):
+        return None
+    return (
+        f"data is {a_type(data)}, one pass of a DataLoader, which can't be made again for the next epoch or after a kill. Give the "
+        "loader itself: run.data(loader), without iter(...)."
+    )
+
+
 _LOOKS: tuple[Callable[[Any], str | None], ...] = (
     _class,
+    _pass_of_loader,
     _name,
     _names,
     _several_sets,

@@ -16,8 +16,8 @@ from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.outline import form_of_batch
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.randomness import SampleRandomness
-from truestep.engine.data.samples import stack_samples
 from truestep.engine.data.source import BatchSource, MadeBatch
+from truestep.engine.data.stacking import stack_samples
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.processes.shares import RankShare
 

@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Loading the samples of one batch, here or in a worker: each with its own random state."""
 
-import dataclasses
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from itertools import count
 from operator import getitem
-from types import SimpleNamespace
 from typing import Any
 
 import torch
-from torch.utils.data import StackDataset, Subset, default_collate, get_worker_info
+from torch.utils.data import StackDataset, Subset, get_worker_info
 
 from truestep.core.errors import DataError
 from truestep.engine.batches import Making, batch_rows
@@ -19,6 +17,7 @@ from truestep.engine.data.columns import DataColumns
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.progress import note_sample
 from truestep.engine.data.randomness import LoadingPhase, SampleDrawing, SampleRandomness
+from truestep.engine.data.stacking import stack_samples
 
 Collate = Callable[[list[Any]], Any]
 
@@ -149,25 +148,3 @@ def _loads_batches(dataset: Any) -> bool:
         if "__getitem__" in vars(owner):
             return False
     return False
-
-
-def stack_samples(samples: list[Any]) -> Any:
-    """Return one batch of `samples`: their tensors stacked, structure by structure, data classes and namespaces too."""
-    first = samples[0]
-    if dataclasses.is_dataclass(first) and not isinstance(first, type):
-        names = [field.name for field in dataclasses.fields(first) if field.init]
-        stacked = {name: stack_samples([getattr(s, name) for s in samples]) for name in names}
-        return dataclasses.replace(first, **stacked)
-    if isinstance(first, SimpleNamespace):
-        return type(first)(
-            **{name: stack_samples([getattr(s, name) for s in samples]) for name in vars(first)}
-        )
-    try:
-        return default_collate(samples)
-    except (RuntimeError, TypeError, KeyError, ValueError) as error:
-        error.add_note(
-            "These samples can't be stacked into one batch: every sample must have the same structure and "
-            "its tensors the same shapes and types. For ragged samples give collate=, a function of a list "
-            "of samples: collate=list keeps them as they are."
-        )
-        raise

@@ -18,7 +18,7 @@ from truestep.engine.data.outline import (
     without_rows,
 )
 from truestep.engine.data.same_data import refuse_other_forms
-from truestep.engine.data.samples import stack_samples
+from truestep.engine.data.stacking import stack_samples
 from truestep.engine.data.streaming import StreamedBatch, StreamReading
 from truestep.engine.data.transfer import move_batch
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message

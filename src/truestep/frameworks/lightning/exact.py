@@ -70,6 +70,8 @@ class ExactResume(HelpfulAttributes, Callback):
             "never tell it of a batch. Write ts.transformers.ExactResume(directory)."
         )
 
+    on_train_begin = on_init_end  # the first that it calls of a callback added after it was made
+
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.fit(ckpt_path=...)`; None where nothing is saved yet."""
