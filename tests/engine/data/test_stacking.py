@@ -44,10 +44,21 @@ def test_a_list_of_numbers_is_a_row_wherever_it_stands(holder):
     samples = [make(each, 0) for each in IDS]
     for data in (samples, lambda: iter(samples)):
         assert torch.equal(ids(first_batch(data)), torch.tensor(IDS))
-    assert torch.equal(
-        ids(first_batch(torch.utils.data.DataLoader(samples, batch_size=3), batch_size=None)),
-        torch.tensor(IDS),
-    )
+
+
+@pytest.mark.parametrize("num_workers", [0, 1])
+@pytest.mark.parametrize(
+    "samples",
+    [
+        *([make(each, 0) for each in IDS] for name, (make, _) in HOLDERS.items() if "namespace" not in name),
+        [[*each] for each in IDS],
+    ],
+)
+def test_a_loader_that_is_taken_over_gives_the_batches_that_its_own_loop_has(samples, num_workers):
+    loader = torch.utils.data.DataLoader(samples, batch_size=3, num_workers=num_workers)
+    (own,) = loader
+    taken = first_batch(loader, batch_size=None)
+    assert repr(taken) == repr(own)
 
 
 @pytest.mark.parametrize(

@@ -11,8 +11,18 @@ from torch.utils import data as loading
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data.kinds import is_map_style_data
 from truestep.engine.data.options import DataOptions
+from truestep.engine.data.stacking import stack_as_torch
 
 _OURS = ("shuffle", "drop_last", "weights", "num_samples", "by_length", "collate")
+
+
+class LoaderOptions(DataOptions):
+    """Those of a DataLoader: what its default collation makes of a list of numbers stays columns, as its loop has them."""
+
+    @property
+    def stack(self) -> Callable[[list[Any]], Any]:
+        """What makes a batch of a list of samples."""
+        return stack_as_torch
 
 
 def take_loader_apart(
@@ -38,7 +48,8 @@ def take_loader_apart(
         "start_method": context.get_start_method() if context else options.start_method,
         "worker_init": loader.worker_init_fn or options.worker_init,
     }
-    made = dataclasses.replace(options, **{**found, **chosen})
+    own = {each.name: getattr(options, each.name) for each in dataclasses.fields(options)}
+    made = LoaderOptions(**{**own, **found, **chosen})
     if options.batch_size is None:
         _refuse_unsaid_size(made.batch_size, num_ranks)
         return data, made

@@ -91,7 +91,9 @@ def _opened(
     if is_map_style_data(data):
         check_length_of_ranks(data, share.size)
         order = choose_batch_order(len(data), options, seed)
-        return MappedSource(SeededSamples(data, seed, options.collate), order, options, device, share)
+        return MappedSource(
+            SeededSamples(data, seed, options.collate, options.stack), order, options, device, share
+        )
     return StreamSource(SampleStream(data), options, seed, device, share=share, world=world)
 
 

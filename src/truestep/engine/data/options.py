@@ -13,6 +13,7 @@ import torch
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_flag, whole_number_meant
 from truestep.core.wording import a_type
+from truestep.engine.data.stacking import stack_samples
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
 
@@ -116,6 +117,11 @@ class DataOptions:
     on_device: bool | None = None
     per_rank: bool = False
     check: bool = True
+
+    @property
+    def stack(self) -> Callable[[list[Any]], Any]:
+        """What makes a batch of a list of samples where `collate` is None."""
+        return stack_samples
 
     def __post_init__(self) -> None:
         for name, least in (("batch_size", 1), ("num_samples", 1), ("prefetch", 1)):

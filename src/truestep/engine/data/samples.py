@@ -25,10 +25,13 @@ Collate = Callable[[list[Any]], Any]
 class SeededSamples(torch.utils.data.Dataset[Any]):
     """A map-style data set asked for whole batches: `samples[request]` is what the training loop gets."""
 
-    def __init__(self, dataset: Any, seed: int, collate: Collate | None) -> None:
+    def __init__(
+        self, dataset: Any, seed: int, collate: Collate | None, stack: Collate = stack_samples
+    ) -> None:
+        """`stack` makes the batches where `collate` is None."""
         self.dataset = dataset
         self._seed = seed
-        self._collate = collate
+        self._collate, self._stack = collate, stack
         self._loads_batches = _loads_batches(dataset)
         self.draws = type(dataset) not in (list, DataColumns)  # others run code of the user's
         self._all_set = False
@@ -50,7 +53,7 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
         return self.randomness.load(phases, put_back=get_worker_info() is None)
 
     def _finished(self, samples: list[Any]) -> Any:
-        return samples if self._collate is not None else stack_samples(samples)
+        return samples if self._collate is not None else self._stack(samples)
 
     def _collated(self, request: BatchRequest, samples: list[Any] | None) -> Any:
         assert self._collate is not None

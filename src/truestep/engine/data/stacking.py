@@ -22,19 +22,25 @@ def stack_samples(samples: list[Any]) -> Any:
     """
     if _is_row(samples[0]):
         raise _two_readings(samples[0])
-    return _stacked(samples)
+    return _stacked(samples, _KINDS)
 
 
-def _stacked(samples: list[Any]) -> Any:
+def stack_as_torch(samples: list[Any]) -> Any:
+    """Return one batch as PyTorch's default collation makes it, where a list of numbers gives columns; data classes, too."""
+    return _stacked(samples, default_collate_fn_map)
+
+
+def _stacked(samples: list[Any], kinds: dict[Any, Any]) -> Any:
     first = samples[0]
     if dataclasses.is_dataclass(first) and not isinstance(first, type):
         names = [field.name for field in dataclasses.fields(first) if field.init]
-        stacked = {name: _stacked([getattr(s, name) for s in samples]) for name in names}
+        stacked = {name: _stacked([getattr(s, name) for s in samples], kinds) for name in names}
         return dataclasses.replace(first, **stacked)
     if isinstance(first, SimpleNamespace):
-        return type(first)(**{name: _stacked([getattr(s, name) for s in samples]) for name in vars(first)})
+        made = {name: _stacked([getattr(s, name) for s in samples], kinds) for name in vars(first)}
+        return type(first)(**made)
     try:
-        return collate(samples, collate_fn_map=_KINDS)
+        return collate(samples, collate_fn_map=kinds)
     except DataError:
         raise
     except (RuntimeError, TypeError, KeyError, ValueError) as error:

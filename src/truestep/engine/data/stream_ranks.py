@@ -18,7 +18,6 @@ from truestep.engine.data.outline import (
     without_rows,
 )
 from truestep.engine.data.same_data import refuse_other_forms
-from truestep.engine.data.stacking import stack_samples
 from truestep.engine.data.streaming import StreamedBatch, StreamReading
 from truestep.engine.data.transfer import move_batch
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
@@ -48,7 +47,7 @@ def reading_of_rank(options: DataOptions, seed: int, share: RankShare) -> Stream
     return StreamReading(
         seed=seed,
         batch_size=size,
-        collate=options.collate or stack_samples,
+        collate=options.collate or options.stack,
         drop_last=options.drop_last,
         rank=share.rank if is_shared else None,
         num_compared=min(COMPARED, (options.batch_size or share.size) // share.size) if is_shared else 1,
