@@ -131,8 +131,8 @@ def test_any_object_with_update_compute_and_reset_will_do(make_learner):
     ("values", "message"),
     [
         (lambda x: x.sum(), "returned one number"),
-        (lambda x: 3.0, "returned float for 'value'"),
-        (lambda x: {"a": x[:, 0], "b": "text"}, "returned str for 'b'"),
+        (lambda x: 3.0, "returned 3.0, a number of Python's, for 'value'"),
+        (lambda x: {"a": x[:, 0], "b": "text"}, "returned a str for 'b'"),
         (
             lambda x: {"a": x[:, 0], "b": x[:, :1]},
             r"returned 'b' of shape \(5, 1\) beside another of shape \(5,\)",

@@ -503,7 +503,7 @@ def test_a_frozen_parameter_that_its_optimizer_holds_or_is_given_later_trains_wh
         (lambda _: ts.EMA(starts_at=2.5), "starts_at=2.5.* was given a float where a whole number"),
         (lambda _: ts.LossScale(initial=None), r"initial=None.*ts\.LossScale\(initial=65536\.0\)"),
         (lambda _: ts.LossScale(growth_interval="2"), "growth_interval='2'.* whole number"),
-        (lambda make: make(nn.Linear(1, 1), starts_at="5"), r"run\.learner\(starts_at=1000\)"),
+        (lambda make: make(nn.Linear(1, 1), starts_at="5"), r"run\.learner\(starts_at=5\)"),
     ],
 )
 def test_options_of_a_type_that_counts_nothing_say_what_to_write(make_learner, make, message):

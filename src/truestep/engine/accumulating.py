@@ -106,8 +106,7 @@ class Accumulating(HelpfulAttributes):
         self._divisor = divisor_of(part.values)
         if self._weight is None:  # else a sum is what is asked for
             tell_of_scale(self._plan.names, part, num_parts=1)
-        if not self._learner.precision.loss_scaling:
-            tell_of_half(self._plan.names, part.values)
+        tell_of_half(self._plan.names, part.values, self._learner.precision)
 
     def _go_back(self, values: Tensor, seed: Tensor) -> None:
         try:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from truestep.core.frames import warn_user
 from truestep.engine.losses import LossOutput
+from truestep.engine.precision import Precision
 from truestep.engine.unowned_parameters import nodes_under
 
 _KEEP = ("MeanBackward", "ToCopyBackward", "ViewBackward", "UnsafeViewBackward", "SqueezeBackward")
@@ -45,8 +46,10 @@ def tell_of_autocast(names: str, values: Tensor) -> None:
         warn_user(_AUTOCAST.format(names=names, kind=kind, mode=mode))
 
 
-def tell_of_half(names: str, values: Tensor) -> None:
-    """Warn of a loss that is computed in float16, in part or as a whole, where nothing scales it."""
+def tell_of_half(names: str, values: Tensor, precision: Precision) -> None:
+    """Warn of a loss that is computed in float16, in part or as a whole, where nothing scales it and the precision asks for none."""
+    if precision.loss_scaling or precision.autocast is torch.float16:
+        return
     for node in nodes_under(values):
         if any(each.dtype == torch.float16 for each in node._input_metadata):
             warn_user(_HALF.format(names=names))

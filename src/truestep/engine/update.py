@@ -246,8 +246,7 @@ def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int
     tell_of_broadcast_rows(plan.names, part)
     if not plan.precision.autocast:
         tell_of_autocast(plan.names, part.values)
-    if not plan.precision.loss_scaling:
-        tell_of_half(plan.names, part.values)
+    tell_of_half(plan.names, part.values, plan.precision)
 
 
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
