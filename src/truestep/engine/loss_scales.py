@@ -47,7 +47,7 @@ def tell_of_autocast(names: str, values: Tensor) -> None:
 
 
 def tell_of_half(names: str, values: Tensor, precision: Precision) -> None:
-    """Warn of a loss that is computed in float16, in part or as a whole, where nothing scales it, unless its precision is float16."""
+    """Warn of a loss that is computed in float16, at least in part, where nothing scales it, unless its precision is float16."""
     if precision.loss_scaling or precision.autocast is torch.float16:
         return
     for node in nodes_under(values):
