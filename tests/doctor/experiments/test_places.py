@@ -564,3 +564,25 @@ writer.close()
 """
     records = watched(code, ("REL006", "REL014")).experiments.records
     assert [each.outcome for each in records.values()] == ["held", "held"], records
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        "values[values > 1e9].sum()",
+        "(values - 1e9).clamp(min=0).mean()",
+        "torch.where(values > 1e9, values, 0 * values).mean()",
+        "(values * (values > 1e9)).sum() / (values > 1e9).sum().clamp(min=1)",
+    ],
+)
+def test_a_batch_without_a_gradient_says_nothing_of_its_items(loss):
+    code = f"""
+for x, y in loader:
+    opt.zero_grad()
+    values = F.cross_entropy(net(x), y, reduction="none")
+    ({loss}).backward()
+    opt.step()
+"""
+    watch = watched(PLAIN + code, ("REL004",))
+    assert watch.findings == []
+    assert watch.experiments.why_not_tried("REL004") == "the batch gives no gradient: all of it is zero"

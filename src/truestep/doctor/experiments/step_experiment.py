@@ -230,6 +230,16 @@ class StepExperiment:
                 "another optimizer steps at other batches, and may use what this step does not"
             )
 
+    def demand_gradient(self) -> None:
+        """Make sure that the batch has a gradient, for what may change none.
+
+        Raises:
+            ExperimentNotTriedError: all of it is zero, as where a loss takes hard examples alone and there are none.
+        """
+        found = self.base.gradients().values()
+        if not any(each is not None and bool(each.to_dense().any()) for each in found):
+            raise ExperimentNotTriedError("the batch gives no gradient: all of it is zero")
+
     @cached_property
     def order_matters(self) -> bool:
         """Whether the examples in another order give another gradient, also where buffers stay as they are."""
