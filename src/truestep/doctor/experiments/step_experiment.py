@@ -219,23 +219,17 @@ class StepExperiment:
                 "several backwards come for one step, so the batch may be gone through in parts"
             )
 
-    def demand_all_optimizers(self) -> None:
-        """Make sure that no optimizer steps at other batches alone, for what its step may need of this kind of batch.
+    def demand_effect(self) -> None:
+        """Make sure that this step could show what an item of the batch changes.
 
         Raises:
-            ExperimentNotTriedError: one does.
+            ExperimentNotTriedError: an optimizer steps at other batches alone, whose step may need the item; or the batch has no
+                gradient, as where a loss takes hard examples alone and there are none.
         """
         if len({each.optimizer for each in self.base.steps}) < len(self.plan.optimizers):
             raise ExperimentNotTriedError(
                 "another optimizer steps at other batches, and may use what this step does not"
             )
-
-    def demand_gradient(self) -> None:
-        """Make sure that the batch has a gradient, for what may change none.
-
-        Raises:
-            ExperimentNotTriedError: all of it is zero, as where a loss takes hard examples alone and there are none.
-        """
         found = self.base.gradients().values()
         if not any(each is not None and bool(each.to_dense().any()) for each in found):
             raise ExperimentNotTriedError("the batch gives no gradient: all of it is zero")

@@ -45,7 +45,7 @@ class ItemFitsAnyExample(StepRelation):
         from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
         from truestep.doctor.experiments.slopes import in_full_precision
 
-        experiment.demand_all_optimizers()
+        experiment.demand_effect()
         fitting = self._fitting(experiment)
         if fitting and experiment.base.coarsest > HALF_PRECISION:
             experiment = in_full_precision(experiment)  # a small effect is lost in its roundings

@@ -46,8 +46,7 @@ class ItemWithoutEffect(StepRelation):
         from truestep.doctor.experiments.changes import Change
 
         tolerance = experiment.tolerance
-        experiment.demand_all_optimizers()
-        experiment.demand_gradient()
+        experiment.demand_effect()
         looked_at = set(experiment.base.touched) - set(experiment.base.compared)
         for item in experiment.varied_items:
             # one that the step leaves out altogether is a name or number of the example; one that is compared alone is for a figure

@@ -50,7 +50,7 @@ class GradientsLeftOver(StepRelation):
         from truestep.doctor.experiments.changes import Change
 
         tolerance = experiment.tolerance
-        experiment.demand_all_optimizers()
+        experiment.demand_effect()
         if not experiment.plan.steps_together:
             from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
