@@ -2,11 +2,14 @@
 """Watched is plain: a run under `truestep doctor` leaves, prints and returns what the run without does; no right one is accused."""
 
 import json
+import re
 from pathlib import Path
 
 from programs.compose import Program
 from programs.laws.comparing import differing, left
 from programs.laws.running import ViolationError, ran, refusal, written
+
+STAMP = re.compile(r"^[A-Z]\d{4} [\d:.]+ \d+ ", re.MULTILINE)  # time and process, in a line of torch's log
 
 
 def doctored(program: Program, folder: Path, report: Path):
@@ -32,7 +35,7 @@ def watched_is_plain(program: Program, folder: Path) -> str:
     bugs = [each for each in findings if each["severity"] == "bug"]
     seen = []
     outputs = [
-        (ended.stdout + ended.stderr).replace(str(place), "")
+        STAMP.sub("", (ended.stdout + ended.stderr).replace(str(place), ""))
         for ended, place in ((expected, plain), (found, watched))
     ]
     if outputs[0] != outputs[1]:
