@@ -155,10 +155,7 @@ def leaves_loop_by_statement(frame: FrameType | None) -> bool:
     """
     while frame is not None:
         code, at = frame.f_code, frame.f_lasti
-        if at >= 0 and dis.opname[code.co_code[at]] in (
-            "POP_TOP",
-            "POP_ITER",
-        ):  # the last from Python 3.14 on
+        if _instruction(code, at) in ("POP_TOP", "POP_ITER"):  # the latter from Python 3.14 on
             return True
         # a generator around the loop's own, a progress bar's say, is closed with it
         frame = frame.f_back if code.co_flags & inspect.CO_GENERATOR else None

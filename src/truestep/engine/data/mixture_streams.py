@@ -17,7 +17,6 @@ from truestep.engine.data.outline import form_of_batch
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.source import BatchSource, MadeBatch
-from truestep.engine.data.stacking import stack_samples
 from truestep.engine.data.transfer import batches_to_device
 from truestep.engine.processes.shares import RankShare
 
@@ -181,7 +180,7 @@ class MixtureOfStreams(BatchSource):
         making = Making(len(rows), self._options.collate is None, num_read=len(samples))
         with self._randomness.borrowed():
             self._randomness.set_to(self._randomness.keys("mixture collate", epoch, position)[0])
-            batch = (self._options.collate or stack_samples)(rows or samples[:1])
+            batch = (self._options.collate or self._options.stack)(rows or samples[:1])
         if not rows:
             batch = batch_rows(batch, 0, 0, making._replace(num_examples=1))
         return MadeBatch(batch, making, " ".join(part.read for part in self._parts))

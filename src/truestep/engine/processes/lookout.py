@@ -25,6 +25,19 @@ class _Seen(NamedTuple):
     signs: list[RankSignOfLife]
 
 
+class RankGone:
+    """How long a rank's process has been gone; gloo mostly says so itself, and is given its time to."""
+
+    def __init__(self) -> None:
+        self._since: float | None = None
+
+    def for_long(self, gone: tuple[int, str] | None) -> tuple[int, str] | None:
+        """Return the rank that is gone as of this look, and what is to be said of it, once it has been so for long enough."""
+        now = time.monotonic()
+        self._since = None if gone is None else self._since or now
+        return gone if self._since is not None and now - self._since > GRACE_SECONDS else None
+
+
 class RankLookout:
     """One rank's waiting in one meeting; it finds out which rank is the cause when the time-out is over, or the ranks are apart.
 
@@ -40,7 +53,7 @@ class RankLookout:
         self._world, self._what, self._meeting = world, what, meeting
         self._begun = self._since = since
         self._seen: _Seen | None = None
-        self._gone_since: float | None = None
+        self._gone = RankGone()
 
     def look(self) -> tuple[int | None, str] | None:
         """Give a sign of life; return the rank that is the cause (None: all together) and what is to be said of it."""
@@ -49,7 +62,8 @@ class RankLookout:
         world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun, where))
         if self._is_elsewhere(world.ask(lambda: world.notes.waiting((world.rank + 1) % world.size))):
             return None, self._all_apart()
-        if (gone := self._gone_for_long(now)) is not None:
+        # once in some hundred kills gloo says nothing of it
+        if (gone := self._gone.for_long(world.notes.gone())) is not None:
             return gone
         if now - self._since <= world.timeout_seconds:
             return None
@@ -59,12 +73,6 @@ class RankLookout:
         if late is not None:
             return self._did_not_come(late, signs[late])
         return self._looked_twice(_Seen(now, signs), absent)
-
-    def _gone_for_long(self, now: float) -> tuple[int, str] | None:
-        """Return a rank whose process is gone while gloo says nothing of it, as once in some hundred kills."""
-        gone = self._world.notes.gone()
-        self._gone_since = None if gone is None else self._gone_since or now
-        return gone if self._gone_since is not None and now - self._gone_since > GRACE_SECONDS else None
 
     def _is_elsewhere(self, sign: RankSignOfLife) -> bool:
         return sign.meeting == self._meeting and sign.place != self._what

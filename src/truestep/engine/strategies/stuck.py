@@ -14,7 +14,7 @@ from types import FrameType
 from weakref import ref
 
 from truestep.core.errors import RankError
-from truestep.engine.processes.lookout import GRACE_SECONDS
+from truestep.engine.processes.lookout import RankGone
 from truestep.engine.processes.world import World
 
 LOOK_SECONDS = 1.0
@@ -26,7 +26,7 @@ def end_if_stuck(world: World) -> None:
     known, waits = ref(world), threading.get_ident()
 
     def watch() -> None:
-        since: float | None = None
+        lost = RankGone()
         while (here := known()) is not None and here.is_open:
             frame = sys._current_frames().get(waits)
             inside = (
@@ -34,9 +34,8 @@ def end_if_stuck(world: World) -> None:
                 if frame
                 else False
             )
-            gone = here.notes.gone() if inside else None
-            since = None if gone is None else since or time.monotonic()
-            if gone is not None and since is not None and time.monotonic() - since > GRACE_SECONDS:
+            gone = lost.for_long(here.notes.gone() if inside else None)
+            if gone is not None:
                 _end(here, gone, frame)
             del here, frame
             time.sleep(LOOK_SECONDS)
