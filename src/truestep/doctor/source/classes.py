@@ -7,7 +7,7 @@ from typing import Protocol
 
 from truestep.doctor.source import kinds
 from truestep.doctor.source.linking import SourceLinker, Variable
-from truestep.doctor.source.names import Binding, Class, Function, Index, is_none, method_of
+from truestep.doctor.source.names import Binding, Class, Function, Index, is_none, is_self, method_of
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
@@ -104,7 +104,7 @@ class ProgramClasses:
         return self.known[place]
 
     def _class_of(self, node: ast.expr) -> Class | None:
-        if isinstance(node, ast.Name) and node.id == "self":
+        if is_self(node):
             return self.index.enclosing(node, ast.ClassDef)
         if isinstance(node, ast.Call):
             return self._class_of_call(node)

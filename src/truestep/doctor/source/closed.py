@@ -15,7 +15,7 @@ from truestep.doctor.source.actions import STEP, Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, given_to, walk
+from truestep.doctor.source.names import Function, Scope, dotted, given_to, is_self, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.shortened import is_elision
@@ -234,9 +234,9 @@ class ClosedWorld:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
         name = self.modules[0].qualify(call.func) or ""
         given = given_to(call)
-        is_self = any(isinstance(each, ast.Name) and each.id == "self" for each in given)
+        gives_itself = any(map(is_self, given))
         is_known = name in BUILTINS or name.startswith(HARMLESS)
-        return is_self and not is_known and not self.modules[0].program.entered_by(call)
+        return gives_itself and not is_known and not self.modules[0].program.entered_by(call)
 
     def _comes_from_outside(self, name: ast.Name) -> bool:
         bindings = self.resolver.reaching(name)

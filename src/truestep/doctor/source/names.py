@@ -27,6 +27,7 @@ _PUBLIC = [
     (re.compile(r"^torch\.utils\.data\.(?:dataloader|dataset|sampler|distributed)\."), "torch.utils.data."),
     (re.compile(r"^(torch\.amp|torch\.cuda\.amp)\.(?:autocast_mode|grad_scaler)\."), r"\1."),
 ]
+EXITS = (ast.Return, ast.Raise, ast.Break, ast.Continue)  # statements behind which none of their block runs
 
 
 @dataclass(eq=False, slots=True)  # nobody changes one; a frozen class takes three times as long to make
@@ -94,6 +95,11 @@ def given_to(call: ast.Call) -> list[ast.expr]:
 def names_in(node: ast.AST) -> list[str]:
     """Return every plain name in an expression or statement, as often as it stands there."""
     return [each.id for each in walk(node) if isinstance(each, ast.Name)]
+
+
+def is_self(node: ast.AST | None) -> bool:
+    """Tell the object whose method this stands in, by its usual name."""
+    return isinstance(node, ast.Name) and node.id == "self"
 
 
 def is_none(node: ast.expr | None) -> bool:

@@ -10,7 +10,7 @@ from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.classes import Place, ProgramClasses
 from truestep.doctor.source.functions import ProgramFunctions
 from truestep.doctor.source.linking import FindModule, SourceLinker
-from truestep.doctor.source.names import Binding, Class, Function, Index, dotted
+from truestep.doctor.source.names import Binding, Class, Function, Index, dotted, is_self
 
 
 class Resolver:
@@ -98,7 +98,7 @@ class Resolver:
         outside = [
             binding
             for base, binding in self.index.written.get(name, [])
-            if not (isinstance(base, ast.Name) and base.id == "self") and self.classes.of(base) is owner
+            if not is_self(base) and self.classes.of(base) is owner
         ]
         return [*found, *outside] if outside else found
 

@@ -20,7 +20,7 @@ from truestep.doctor.source.eventful_parts import EventfulParts
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Index, stored_in, walk
+from truestep.doctor.source.names import EXITS, Function, Index, stored_in, walk
 from truestep.doctor.source.protocol import Found, Protocol, is_count
 from truestep.doctor.source.replays import CallReplays, FollowedCall
 from truestep.doctor.source.resolving import Resolver
@@ -187,7 +187,7 @@ class ProgramTracer:
                 self.attempt(node, path, context)
             case _:
                 self.expressions(node, path, context)
-        return isinstance(node, (ast.Return, ast.Raise, ast.Break, ast.Continue))
+        return isinstance(node, EXITS)
 
     def block(self, node: ast.With | ast.AsyncWith, index: int, path: Path, context: CallFrame) -> None:
         """Run a with block inside of its managers: a generator's at its yield, an object's between enter and exit."""

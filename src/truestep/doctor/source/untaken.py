@@ -9,9 +9,8 @@ from truestep.doctor.source.arguments import argument_for, default_of
 from truestep.doctor.source.deciding import ExpressionValues
 from truestep.doctor.source.frames import TOP, UNKNOWN, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, Class, Function, Scope
+from truestep.doctor.source.names import EXITS, Binding, Class, Function, Scope, is_self
 
-_EXITS = (ast.Return, ast.Raise, ast.Continue, ast.Break)
 _ASKS_ALONE = ("isinstance", "issubclass", "super")  # what is given a class to look at
 _MAJOR = ("sys.version_info.major", "six.PY3")
 _PLAIN = ("torch.", "staticmethod", "classmethod")
@@ -95,7 +94,7 @@ class SettledValues(ExpressionValues):
         bindings = self.resolver.attribute_bindings(owner, name)
         for heir in () if self.made is not None else classes.heirs(owner):
             bindings = [*bindings, *self.index.attributes.get(heir, {}).get(name, [])]
-        foreign = [base for base, _ in self.index.written.get(name, []) if not _is_self(base)]
+        foreign = [base for base, _ in self.index.written.get(name, []) if not is_self(base)]
         if any(classes.of(each) is None for each in foreign) or self._is_set_by_text(owner, name):
             return [None]
         return [None] if any(self.index.is_option(each) for each in bindings) else self._bound(bindings, name)
@@ -112,7 +111,7 @@ class SettledValues(ExpressionValues):
         return any(self.index.enclosing(each, ast.ClassDef) in lineage for each in updates)
 
     def _class_of(self, node: ast.expr) -> Class | None:
-        return self.index.enclosing(node, ast.ClassDef) if _is_self(node) else self.resolver.classes.of(node)
+        return self.index.enclosing(node, ast.ClassDef) if is_self(node) else self.resolver.classes.of(node)
 
     def _bound(self, bindings: list[Binding], name: str) -> Given:
         found: Given = []
@@ -239,11 +238,7 @@ def _excluding(above: ast.AST, below: ast.AST) -> Iterator[tuple[ast.expr, bool]
 def _leaves(choice: ast.If, way: bool) -> bool:
     """Tell whether an arm of an `if` ends what stands around it."""
     arm = choice.body if way else choice.orelse
-    return bool(arm) and isinstance(arm[-1], _EXITS)
-
-
-def _is_self(node: ast.expr) -> bool:
-    return isinstance(node, ast.Name) and node.id == "self"
+    return bool(arm) and isinstance(arm[-1], EXITS)
 
 
 def _is_by_class(call: ast.Call) -> bool:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import EXITS, dotted, walk
 from truestep.doctor.source.once import each_once
 
 Names = frozenset[str]
@@ -19,9 +19,6 @@ _NONE: Names = frozenset()
 _INNER = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
 _OF_OTHERS = frozenset((ast.Global, ast.Nonlocal))
 _SEES_ALL = ("locals", "vars", "eval", "exec", "globals")  # what calls these may read any name
-
-
-_EXITS = (ast.Break, ast.Continue, ast.Return, ast.Raise)
 
 
 @dataclass(frozen=True)
@@ -219,7 +216,7 @@ def _behind_exits(module: SourceModule, owner: ast.AST) -> frozenset[ast.AST]:
         blocks = [getattr(owner, name, None) for name in ("body", "orelse", "finalbody")]
         behind: list[ast.AST] = []
         for block in (each for each in blocks if isinstance(each, list)):
-            first = next((i for i, each in enumerate(block) if isinstance(each, _EXITS)), len(block))
+            first = next((i for i, each in enumerate(block) if isinstance(each, EXITS)), len(block))
             behind += block[first + 1 :]
         module.remembered[key] = frozenset(behind)
     found: frozenset[ast.AST] = module.remembered[key]

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import is_self, walk
 from truestep.doctor.source.rewriting import Edits, before
 
 
@@ -82,4 +82,4 @@ def _is_set(place: ast.Attribute) -> bool:
 
 
 def _is_own(place: ast.Attribute) -> bool:
-    return isinstance(place.value, ast.Name) and place.value.id == "self"
+    return is_self(place.value)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, dotted, walk
+from truestep.doctor.source.names import Class, dotted, is_self, walk
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.shortened import is_shortened
 
@@ -58,7 +58,7 @@ class OptionNeverStored(SourceCheck):
                 continue
             seen: set[str] = set()
             for read in module.inside(owner, ast.Attribute):
-                own = isinstance(read.value, ast.Name) and read.value.id == "self"
+                own = is_self(read.value)
                 if (
                     not own
                     or read.attr not in options

@@ -8,7 +8,7 @@ from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import last_part
+from truestep.doctor.source.names import is_self, last_part
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.signatures import called
 from truestep.doctor.source.uses import is_behind_exit
@@ -162,9 +162,7 @@ def _writes_to_last(name: str, num_given: int) -> bool:
 def _is_layer(module: SourceModule, call: ast.Call) -> bool:
     """Tell a layer of torch's own that keeps no statistics and does not write to what it is given."""
     layer = call.func
-    place = (
-        isinstance(layer, ast.Attribute) and isinstance(layer.value, ast.Name) and layer.value.id == "self"
-    )
+    place = isinstance(layer, ast.Attribute) and is_self(layer.value)
     if not place or not call.args or module.functions.target(call) is not None:
         return False
     made = module.definitions(layer)
