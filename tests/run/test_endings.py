@@ -700,3 +700,36 @@ def test_an_exception_before_the_first_whole_checkpoint_is_told_at_the_next_star
         names = left[:1]
     assert "was stopped before its first whole checkpoint, and" in said
     assert "copy it" in said
+
+
+HELD = """
+import sys, torch, truestep as ts
+
+def begun(name):
+    run = ts.Run(f"{sys.argv[1]}/{name}", device="cpu", progress=False, quiet=True)
+    net = run.learner(torch.nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=1e-2))
+    return run, net, run.data(torch.randn(12, 2), batch_size=4)
+
+def update(net, batch):
+    net.update(lambda rows: net(rows).squeeze(1) ** 2, batch)
+
+run, net, data = begun("steps")
+steps = iter(run.steps(100))
+next(steps)
+update(net, torch.randn(4, 2))
+
+other, second, rows = begun("batches")
+batches = iter(other.batches(rows))
+update(second, next(batches))
+
+third, net3, rows3 = begun("both")
+pairs = ((epoch, batch) for epoch in third.epochs(5) for batch in third.batches(rows3))
+update(net3, next(pairs)[1])
+"""
+
+
+def test_loops_that_a_script_still_holds_at_its_end_say_nothing_of_their_own(tmp_path):
+    command = [sys.executable, "-c", HELD, str(tmp_path)]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert ended.returncode == 0, ended.stderr
+    assert "Exception ignored" not in ended.stderr, ended.stderr

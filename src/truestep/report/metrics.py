@@ -56,6 +56,7 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._numbers = _NumbersEncoder()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._next_flush = time.monotonic() + FLUSH_SECONDS
@@ -86,8 +87,9 @@ class MetricsFile:
         media: Mapping[str, MediaLine] | None = None,
     ) -> None:
         """Add one line; the values are numbers, or 0-dim arrays and tensors on the host."""
-        content = {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds, "values": dict(values)}
-        line = encode_metrics_line(content | {"media": encode_media(media)} if media else content)
+        end = f', "media": {_encoder.encode(encode_media(media))}}}\n' if media else "}\n"
+        where = f'"step": {step}, "epoch": {epoch}, "elapsed_seconds": {_encoder.encode(elapsed_seconds)}'
+        line = f'{{{where}, "values": {self._numbers.encode(values)}{end}'.encode()
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes >= FLUSH_BYTES or time.monotonic() >= self._next_flush:
@@ -229,17 +231,27 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
                 yield line
 
 
-# One encoder for all lines: `json.dumps` with options makes a new one each time. `float` is for tensors and NumPy's numbers.
-_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False, default=float)
+# One encoder for all lines: `json.dumps` with options makes a new one each time.
+_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
 
-def encode_metrics_line(line: dict[str, Any]) -> bytes:
-    """Return the line as bytes; NaN and the infinities, which JSON lacks, become strings."""
-    try:
-        text = _encoder.encode(line)
-    except ValueError:
-        text = _encoder.encode({**line, "values": {name: _spell(x) for name, x in line["values"].items()}})
-    return text.encode() + b"\n"
+class _NumbersEncoder:
+    """Writes named numbers as JSON; the names, which most lines share with the one before, are written once."""
+
+    def __init__(self) -> None:
+        self._names: tuple[str, ...] = ()
+        self._form = "{}"
+
+    def encode(self, values: Mapping[str, Any]) -> str:
+        """Return the text; NaN and the infinities, which JSON lacks, become strings."""
+        names, numbers = tuple(values), tuple(values.values())
+        if {*map(type, numbers)} != {float} or not math.isfinite(sum(numbers)):
+            return _encoder.encode(dict(zip(names, map(_spell, numbers), strict=True)))
+        if names != self._names:
+            gaps = (_encoder.encode(name).replace("%", "%%") + ": %r" for name in names)
+            self._names, self._form = names, "{" + ", ".join(gaps) + "}"
+        # JSON writes a float as Python does
+        return self._form % numbers
 
 
 def _spell(value: Any) -> float | str:

@@ -24,6 +24,8 @@ class RunLoop:
         self._tuner = RunCudnnTuner(run.context)
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
+        # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
+        self._is_too_late = sys.is_finalizing
 
     def epochs(self, total: int, keeps: object) -> Generator[int]:
         """Yield epochs from the cursor's on; a loop `keeps` the run that it is of, as long as somebody reads it."""
@@ -45,7 +47,8 @@ class RunLoop:
                 cursor.end_epoch()
                 session.epoch_ended()
         finally:
-            if cursor.epochs is body:  # a loop that is closed late has no part in the one that runs now
+            # a loop that is closed late has no part in the one that runs now
+            if cursor.epochs is body and not self._is_too_late():
                 cursor.epochs = None
                 cursor.is_broken_off = leaves_loop_by_statement(sys._getframe().f_back)
         session.end.finish()
@@ -129,6 +132,8 @@ class RunLoop:
 
     def _closed(self, stream: StreamCursor, reader: object, *, leads: bool) -> None:
         """The loop is over, or was left."""
+        if self._is_too_late():
+            return
         cursor = self._run.cursor
         is_late = stream.reader not in (reader, None)  # it has no part in the pass that is read now
         if stream.reader is reader:

@@ -52,10 +52,6 @@ class Progress:
         ended = time.monotonic()
         self._due = ended + max(self._screen.every_seconds, (ended - began) / SHARE_OF_TIME)
 
-    def note(self, values: Mapping[str, float]) -> None:
-        """Have these values (an accuracy, say) beside the others from now on."""
-        self._reading.values.update(values)
-
     def end_epoch(self, values: Mapping[str, float]) -> None:
         """Show the end of an epoch, or of all steps: on a stream that is no terminal this is a line, but not many a second."""
         now = time.monotonic()
