@@ -26,8 +26,6 @@ from torch import nn
 from torch.nn.parallel import DistributedDataParallel
 
 import truestep as ts
-from truestep.checkpoints import copy_room
-from truestep.core.control_groups import FreeMemory
 
 STEPS = 6  # of each stretch
 KINDS = ("plain", "doctor", "saves", "short", "none", "foreground", "ema", "ranks")
@@ -80,6 +78,9 @@ def by_hand(kind: str, width: int, layers: int, folder: Path) -> dict[str, float
 
 def by_truestep(kind: str, width: int, layers: int, folder: Path) -> dict[str, float]:
     if kind in FREE:
+        from truestep.checkpoints import copy_room
+        from truestep.core.control_groups import FreeMemory
+
         state_bytes = 12 * layers * width * (width + 1)
         copy_room.free_memory = lambda: FreeMemory(int(FREE[kind] * state_bytes), "this machine")
     background = kind != "foreground"
