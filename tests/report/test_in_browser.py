@@ -127,6 +127,7 @@ def measured(folders, tmp_path, *, width, scheme="light", hover="", planted="", 
     return json.loads(unescape(dom.partition('<pre id="measured">')[2].partition("</pre>")[0]))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NAMES)
 def test_text_is_legible_and_nothing_overlaps_or_overflows(shown, tmp_path, name, width):

@@ -652,7 +652,7 @@ else:
 """
 
 
-@pytest.mark.sliced(16)
+@pytest.mark.sliced(24)
 @pytest.mark.parametrize("lack", ["files", "threads"])
 @pytest.mark.parametrize("shape", ["with", "finally", "plain"])
 @pytest.mark.parametrize("background", ["1", "0"])

@@ -200,12 +200,22 @@ def _offer(store: Any, size: int) -> str:
         words = [store.get(f"truestep/word/{rank}").decode() for rank in range(size)]
         name = uuid.uuid4().hex
         store.set("truestep/offer", json.dumps({"name": name, "words": words}))
-        if all(_comes(store, f"truestep/yes/{name}/{rank}", 1.0) for rank in range(1, size)):
+        if all(_agrees(store, name, rank, words[rank]) for rank in range(1, size)):
             store.set(f"truestep/agreed/{name}", "1")
             return name
     raise OptionError(
         f"Not all of {size} ranks came to the start within {START_SECONDS:g} seconds; this is rank 0."
     )
+
+
+def _agrees(store: Any, name: str, rank: int, word: str) -> bool:
+    """Whether a rank says yes within a second. No, as soon as it has another word: this one was of an earlier run."""
+    until = time.monotonic() + 1.0
+    while not store.check([f"truestep/yes/{name}/{rank}"]):
+        if time.monotonic() > until or store.get(f"truestep/word/{rank}").decode() != word:
+            return False
+        time.sleep(0.002)
+    return True
 
 
 def _comes(store: Any, key: str, seconds: float) -> bool:

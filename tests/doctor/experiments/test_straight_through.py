@@ -72,6 +72,7 @@ def program(code, fault="pass"):
     return LOOP.replace("CODE", code).replace("FAULT", fault), before.count("\n") + 1
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", CODES)
 def test_codes_without_a_slope_are_no_finding(name):
     watch = watched(program(CODES[name])[0], ("REL011",))
@@ -86,6 +87,7 @@ def test_a_backward_written_by_hand_is_its_authors_own_word():
     assert watch.experiments.why_not_tried("REL011").startswith("the gradient goes through Rounded")
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     "name", ["z + (q - z).detach()", "z + (q - z).data", "set_grad_enabled", "gumbel_softmax"]
