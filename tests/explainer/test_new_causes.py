@@ -252,3 +252,15 @@ def test_stft_of_real_samples_asks_for_return_complex():
     with warnings.catch_warnings(action="ignore"):
         old = torch.view_as_real(torch.stft(torch.zeros(1, 400), 64, return_complex=True))
     assert "torch.view_as_complex" in note_of(lambda: torch.istft(old, 64))
+
+
+@pytest.mark.parametrize("name", ["size", "shape", "float", "to", "dim"])
+def test_a_column_that_is_a_list_is_told_from_a_list_of_layers(name):
+    def ask(value):
+        return getattr(value, name)
+
+    for column in ([1, 2], [torch.ones(2), torch.ones(2)], [[1, 2], [3, 4]]):
+        note = note_of(ask, column)
+        assert "torch.tensor(list) for numbers" in note
+        assert "ModuleList" not in note
+    assert "nn.ModuleList" in note_of(ask, [nn.Linear(1, 1)])

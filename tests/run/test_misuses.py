@@ -364,6 +364,46 @@ for epoch in run.epochs(2):
         "net.evaluate(lambda b: {'loss': float(loss(b).mean()), 'right': int(correct(b).sum())}, test)",
         r"a number of Python's, for 'loss'.*\(scores\.argmax\(1\) == labels\)\.float\(\)",
     ),
+    "metrics of a Trainer, by their names": (
+        "def measure(p): return {'a': (p.predictions.argmax(-1) == p.label_ids).mean()}\nnet.evaluate(measure, test)",
+        r"as compute_metrics of the Trainer does.*has no attribute 'predictions'.*with each batch, a tuple.*x, y = batch",
+    ),
+    "metrics of a Trainer, unpacked": (
+        """
+def measure(eval_pred):
+    logits, labels = eval_pred
+    return {"accuracy": (logits.argmax(-1) == labels).float().mean()}
+net.evaluate(measure, test)
+""",
+        r"as compute_metrics of the Trainer does.*one number for a batch.*calls the model itself",
+    ),
+    "metrics of a Trainer, of NumPy": (
+        """
+import numpy
+def compute_metrics(pair):
+    logits, labels = pair
+    return {"accuracy": (numpy.argmax(logits, axis=-1) == labels).mean()}
+net.evaluate(compute_metrics, test)
+""",
+        r"as compute_metrics of the Trainer does.*could not infer",
+    ),
+    "metrics of a Trainer, of a dict": (
+        """
+test = run.data({"x": inputs, "labels": labels}, batch_size=4)
+def measure(p):
+    labels = p.label_ids
+net.evaluate(measure, test)
+""",
+        r"as compute_metrics of the Trainer does.*'dict' object has no attribute 'label_ids'.*each batch, a dict",
+    ),
+    "metrics of a Trainer, of a class": (
+        """
+class EvalPrediction: pass
+def measure(p: EvalPrediction): return {"accuracy": float((p[0].argmax(1) == p[1]).float().mean())}
+net.evaluate(measure, test)
+""",
+        r"as compute_metrics of the Trainer does",
+    ),
     "an array in an evaluation": (
         "net.evaluate(lambda b: loss(b).numpy(), test)",
         r"returned an? ndarray for 'value'.*without .*numpy",
