@@ -264,3 +264,16 @@ def test_a_column_that_is_a_list_is_told_from_a_list_of_layers(name):
         assert "torch.tensor(list) for numbers" in note
         assert "ModuleList" not in note
     assert "nn.ModuleList" in note_of(ask, [nn.Linear(1, 1)])
+
+
+def test_a_module_that_trains_itself_is_told_where_its_loss_is():
+    class Base(nn.Module):
+        def training_step(self, batch, index):
+            return batch.sum()
+
+    class Net(Base):
+        pass
+
+    model, inputs = Base(), torch.ones(1)
+    for call in (lambda: model(inputs), lambda: nn.Sequential(model)(inputs), lambda: Net()(inputs)):
+        assert "net.training_step(batch, 0), batch)" in note_of(call)

@@ -1,5 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A learner that is given to what takes a module or parameters is refused with the line to write; what looks at it is not."""
+"""What is given to another library, or comes from one, in a place where it would not work is refused with the line to write.
+
+A learner in the place of a module or of parameters, and what only looks at it; schedules that were made already.
+"""
 
 import json
 import subprocess
@@ -72,6 +75,8 @@ import accelerate, lightning, transformers
 logging.getLogger("lightning").setLevel(logging.ERROR)
 arguments = transformers.TrainingArguments("theirs", report_to="none", use_cpu=True, disable_tqdm=True)
 optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
+def scheduled(schedule):
+    run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.1), schedule=schedule)
 class Module(lightning.LightningModule):
     def __init__(self):
         super().__init__()
@@ -86,6 +91,12 @@ say(
     fit=lambda: lightning.Trainer(logger=False, accelerator="cpu").fit(net),
     validate=lambda: lightning.Trainer(logger=False, accelerator="cpu").validate(net),
     fabric=lambda: lightning.Fabric(accelerator="cpu").setup(net),
+    linear=lambda: scheduled(transformers.get_linear_schedule_with_warmup(optimizer, 10, 100)),
+    by_name=lambda: scheduled(transformers.get_scheduler("cosine", optimizer, 10, 100)),
+    constant=lambda: scheduled(transformers.get_constant_schedule_with_warmup(optimizer, 10)),
+    unnamed=lambda: scheduled(transformers.get_constant_schedule(optimizer)),
+    plateau=lambda: scheduled(torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)),
+    one_cycle=lambda: scheduled(torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, 100)),
     held=Module,
     prepare_module=lambda: accelerate.Accelerator(cpu=True).prepare(net.module),
 )
@@ -127,6 +138,12 @@ SAYS = {
         "fit": "trainer.fit(net.module",
         "validate": "trainer.fit(net.module",
         "fabric": "fabric.setup(net.module",
+        "linear": "write schedule=lambda o: transformers.get_linear_schedule_with_warmup(o, ...).",
+        "by_name": "write schedule=lambda o: transformers.get_cosine_schedule_with_warmup(o, ...).",
+        "constant": "write schedule=lambda o: transformers.get_constant_schedule_with_warmup(o, ...).",
+        "unnamed": "LambdaLR(o, ...), which is stepped after each update",
+        "plateau": 'write schedule=lambda o: ts.plateau(o, metric="accuracy").',
+        "one_cycle": "OneCycleLR(o, ...), which is stepped after each update",
         "held": "nothing",
         "prepare_module": "nothing",
     },
