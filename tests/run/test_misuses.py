@@ -62,6 +62,8 @@ MISUSES = {
         r"run\.epochs\(2\) gives the numbers .*for number in run\.epochs",
     ),
     "steps as a number": ("for step in range(run.steps(9)): pass", r"Write for number in run\.steps\(9\):"),
+    "a step in a run's block": ("with run: run.step(5)", r"run\.step is no method.*write run\.step\."),
+    "a step in a loop": (loop("run.step()"), r"run\.step is no method.*write run\.step\."),
     "epochs within batches": (
         "for batch in run.batches(train):\n    for epoch in run.epochs(3): net.update(loss, batch)",
         r"Turn the two round: for epoch in run\.epochs\(3\): for batch in run\.batches\(train\)",
