@@ -366,6 +366,11 @@ for epoch in run.epochs(2):
         "net.evaluate(lambda b: {'loss': float(loss(b).mean()), 'right': int(correct(b).sum())}, test)",
         r"a number of Python's, for 'loss'.*\(scores\.argmax\(1\) == labels\)\.float\(\)",
     ),
+    "texts for a batch": (given_whole("['a', 'b', 'c', 'd']"), r"These are texts.*collate=lambda rows: tokenizer\(rows"),
+    "texts in a dict": (
+        given_whole("[{'text': each} for each in 'abcd']", "batch['text']"),
+        r"These are texts.*collate=lambda rows: tokenizer\(rows",
+    ),
     "metrics of a Trainer, by their names": (
         "def measure(p): return {'a': (p.predictions.argmax(-1) == p.label_ids).mean()}\nnet.evaluate(measure, test)",
         r"as compute_metrics of the Trainer does.*has no attribute 'predictions'.*with each batch, a tuple.*x, y = batch",

@@ -158,7 +158,12 @@ def _note_batch(error: Exception, batch: Any) -> None:
     shown = ", ".join(parts[:_MOST_LEAVES]) + (", ..." if len(parts) > _MOST_LEAVES else "")
     whole = "" if batch_children(batch) is None else f"{a_type(batch)} of "
     apart = ""
-    if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
+    if parts and all(isinstance(leaf, str) for _, leaf in batch_leaves(batch)):
+        apart = (
+            " These are texts. Make numbers of them where the batch is made: run.data(texts, collate=lambda rows: tokenizer(rows, "
+            'padding=True, return_tensors="pt")).'
+        )
+    elif isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
     elif whole and _is_given_to_a_module(error, batch):
         apart = f" A module was given all of it. Take it apart, and give the module what it takes: {_taken_apart(batch)}."
