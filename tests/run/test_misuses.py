@@ -63,7 +63,6 @@ MISUSES = {
     ),
     "steps as a number": ("for step in range(run.steps(9)): pass", r"Write for number in run\.steps\(9\):"),
     "a step in a run's block": ("with run: run.step(5)", r"run\.step is no method.*write run\.step\."),
-    "a step in a loop": (loop("run.step()"), r"run\.step is no method.*write run\.step\."),
     "epochs within batches": (
         "for batch in run.batches(train):\n    for epoch in run.epochs(3): net.update(loss, batch)",
         r"Turn the two round: for epoch in run\.epochs\(3\): for batch in run\.batches\(train\)",
@@ -382,7 +381,7 @@ def measure(eval_pred):
     return {"accuracy": (logits.argmax(-1) == labels).float().mean()}
 net.evaluate(measure, test)
 """,
-        r"as compute_metrics of the Trainer does.*one number for a batch.*calls the model itself",
+        r"as compute_metrics of the Trainer does.*one number for a batch.*calls the model, and",
     ),
     "metrics of a Trainer, of NumPy": (
         """
