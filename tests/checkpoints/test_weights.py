@@ -10,6 +10,7 @@ import torch
 from support import warm
 from torch import nn
 
+import truestep as ts
 from truestep.checkpoints import CheckpointStore
 from truestep.checkpoints.apply import apply_state
 from truestep.checkpoints.dtypes import CODES
@@ -79,6 +80,37 @@ def test_from_a_run_of_several_learners_one_must_be_named(run):
         load_weights(make_net(), run)
     with pytest.raises(CheckpointError, match=r"no 'crtic' in state\['learners'\]. Did you mean 'critic'"):
         load_weights(make_net(), run, learner="crtic")
+
+
+def test_a_run_without_averages_says_what_keeps_some(run):
+    with pytest.raises(CheckpointError, match=r"no averages of 'net'.*ema=ts\.EMA"):
+        load_weights(make_net(), run, learner="net", averages=True)
+
+
+@pytest.mark.parametrize(
+    ("which", "says"),
+    [
+        ("bset", "Say by which metric"),
+        ("Best", "Say by which metric"),
+        ("lates", "leave it out"),
+        ("lst", "leave it out"),
+        ("higest accuracy", 'Did you mean "highest accuracy"'),
+        ("accuracy", 'Did you mean "highest accuracy"'),
+        ("000001-step-2", "Did you mean '000001-step-1'"),
+        ("epoch 7", "There are: 000001-step-1"),
+    ],
+)
+def test_a_checkpoint_of_another_name_is_answered_with_the_nearest(tmp_path, which, says):
+    with CheckpointStore(tmp_path) as store:
+        store.save(1, {"learners": {"net": {"modules": make_net(1).state_dict()}}}, metrics={"accuracy": 0.5})
+    with pytest.raises(CheckpointError, match=says):
+        load_weights(make_net(2), tmp_path, checkpoint=which)
+
+
+@pytest.mark.parametrize("name", ["ema", "name", "which", "step"])
+def test_an_option_of_another_library_is_answered_with_ours(run, name):
+    with pytest.raises(ts.OptionError, match=r"has no option '\w+'. Write \w+="):
+        ts.load_weights(make_net(), run, **{name: 1})
 
 
 def test_averages_take_the_place_of_the_weights_that_have_some(tmp_path):

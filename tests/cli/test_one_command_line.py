@@ -241,6 +241,12 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
         (("resume",), "start its script again"),
         (("doctor", "--fix", "train.py"), "truestep read --fix train.py"),
         (("read", "--steps", "5", "train.py"), "truestep doctor --steps 50 train.py"),
+        (
+            ("checkpoints", "missing/run"),
+            "no folder 'missing/run'. There is no folder 'missing' either. Write: truestep",
+        ),
+        (("checkpoints", "verify", "runs", "--step"), "no option '--step'. There are: --help"),
+        (("checkpoints", "verify", "runs", "--hlep"), "no option '--hlep'. Did you mean '--help'"),
         (("checkpoints", "missing"), "no command or folder 'missing'"),
         (("doctor", "--json", "out.json", "train.py"), "--out out.json train.py"),
         (("doctor", "--epochs", "1", "train.py"), "truestep doctor train.py --epochs"),

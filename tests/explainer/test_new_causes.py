@@ -252,3 +252,28 @@ def test_stft_of_real_samples_asks_for_return_complex():
     with warnings.catch_warnings(action="ignore"):
         old = torch.view_as_real(torch.stft(torch.zeros(1, 400), 64, return_complex=True))
     assert "torch.view_as_complex" in note_of(lambda: torch.istft(old, 64))
+
+
+@pytest.mark.parametrize("name", ["size", "shape", "float", "to", "dim"])
+def test_a_column_that_is_a_list_is_told_from_a_list_of_layers(name):
+    def ask(value):
+        return getattr(value, name)
+
+    for column in ([1, 2], [torch.ones(2), torch.ones(2)], [[1, 2], [3, 4]]):
+        note = note_of(ask, column)
+        assert "torch.tensor(list) for numbers" in note
+        assert "ModuleList" not in note
+    assert "nn.ModuleList" in note_of(ask, [nn.Linear(1, 1)])
+
+
+def test_a_module_that_trains_itself_is_told_where_its_loss_is():
+    class Base(nn.Module):
+        def training_step(self, batch, index):
+            return batch.sum()
+
+    class Net(Base):
+        pass
+
+    model, inputs = Base(), torch.ones(1)
+    for call in (lambda: model(inputs), lambda: nn.Sequential(model)(inputs), lambda: Net()(inputs)):
+        assert "net.training_step(batch, 0), batch)" in note_of(call)

@@ -188,18 +188,19 @@ import torch, truestep as ts
 from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from truestep.transformers import ExactResume
 
-def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, rate=0.1, seed=42, **model):
+def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, rate=0.1, seed=42,
+    given=None, theirs="theirs", **model):
     model = {"n_embd": 4, "n_layer": 1, **model}
     config = GPT2Config(vocab_size=8, n_positions=4, n_head=1, bos_token_id=0, eos_token_id=0, **model)
     arguments = TrainingArguments(
-        "theirs", per_device_train_batch_size=batch_size, num_train_epochs=epochs, save_strategy="steps", save_steps=2,
+        theirs, per_device_train_batch_size=batch_size, num_train_epochs=epochs, save_strategy="steps", save_steps=2,
         learning_rate=rate, gradient_accumulation_steps=accumulation, report_to="none", use_cpu=True, disable_tqdm=True,
         dataloader_num_workers=workers, seed=seed,
     )
     data = [{"input_ids": torch.arange(4), "labels": torch.arange(4)} for _ in range(samples)]
     callbacks = [exact] if callbacks is None else callbacks
     trainer = Trainer(GPT2LMHeadModel(config), arguments, train_dataset=data, callbacks=callbacks)
-    trainer.train(resume_from_checkpoint=exact.checkpoint)
+    trainer.train(resume_from_checkpoint=given or exact.checkpoint)
 
 train(ExactResume("exact"))
 said = {}
@@ -231,6 +232,11 @@ for name, add in {"other library": False, "other library, added": True}.items():
         said[name] = "nothing"
     except ts.OptionError as error:
         said[name] = str(error)
+try:
+    train(ExactResume("path"), given=ExactResume("path"))
+    said["callback as path"] = "nothing"
+except ts.OptionError as error:
+    said["callback as path"] = str(error)
 train(ExactResume("exact"), epochs=2, workers=1, rate=5.0, seed=4)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
@@ -285,13 +291,14 @@ SAYS = {
         "model": "and is (8, 8)",
         "layers": "is new (and 11 more)",
         "file": "names a file",
+        "callback as path": "trainer.train(resume_from_checkpoint=exact.checkpoint)",
         "other library": "Write ts.transformers.ExactResume(directory).",
         "other library, added": "Write ts.transformers.ExactResume(directory).",
     },
 }
 ERR = {
     LIGHTNING: "ExactResume('forgotten') was made, and no trainer began with it",
-    ACCELERATE: "Write for epoch in range(exact.epoch, 20):",
+    ACCELERATE: "Write for epoch in range(exact.epoch, N):",
     TRANSFORMERS: "ExactResume('forgotten') was made, and no trainer began with it",
 }
 
@@ -322,6 +329,23 @@ def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
     rarely = "ended before its first save was due (every_n_batches=1000)"
     assert done.stderr.count(rarely) == (program == LIGHTNING), done.stderr
     assert done.stderr.count("num_workers was 0, and is 1") == (program != ACCELERATE), done.stderr
+
+
+FIRST_START = (
+    TRANSFORMERS.partition("train(ExactResume")[0]
+    + "train(ExactResume('first'), given={given}, theirs='first of theirs')"
+)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("given", ["True", "'first of theirs'", "'first'"])
+def test_a_first_start_that_asks_for_a_checkpoint_of_the_trainers_is_told_of_ours(tmp_path, given):
+    program = FIRST_START.replace("{given}", given)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert done.stderr.count("Write trainer.train(resume_from_checkpoint=exact.checkpoint)") == 1, done.stderr
 
 
 NAMES = """

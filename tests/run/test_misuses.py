@@ -62,6 +62,7 @@ MISUSES = {
         r"run\.epochs\(2\) gives the numbers .*for number in run\.epochs",
     ),
     "steps as a number": ("for step in range(run.steps(9)): pass", r"Write for number in run\.steps\(9\):"),
+    "a step in a run's block": ("with run: run.step(5)", r"run\.step is no method.*write run\.step\."),
     "epochs within batches": (
         "for batch in run.batches(train):\n    for epoch in run.epochs(3): net.update(loss, batch)",
         r"Turn the two round: for epoch in run\.epochs\(3\): for batch in run\.batches\(train\)",
@@ -363,6 +364,51 @@ for epoch in run.epochs(2):
     "a dict of items in an evaluation": (
         "net.evaluate(lambda b: {'loss': float(loss(b).mean()), 'right': int(correct(b).sum())}, test)",
         r"a number of Python's, for 'loss'.*\(scores\.argmax\(1\) == labels\)\.float\(\)",
+    ),
+    "texts for a batch": (given_whole("['a', 'b', 'c', 'd']"), r"These are texts.*collate=lambda rows: tokenizer\(rows"),
+    "texts in a dict": (
+        given_whole("[{'text': each} for each in 'abcd']", "batch['text']"),
+        r"These are texts.*collate=lambda rows: tokenizer\(rows",
+    ),
+    "metrics of a Trainer, by their names": (
+        "def measure(p): return {'a': (p.predictions.argmax(-1) == p.label_ids).mean()}\nnet.evaluate(measure, test)",
+        r"as compute_metrics of the Trainer does.*has no attribute 'predictions'.*with each batch, a tuple.*x, y = batch",
+    ),
+    "metrics of a Trainer, unpacked": (
+        """
+def measure(eval_pred):
+    logits, labels = eval_pred
+    return {"accuracy": (logits.argmax(-1) == labels).float().mean()}
+net.evaluate(measure, test)
+""",
+        r"as compute_metrics of the Trainer does.*one number for a batch.*calls the model, and",
+    ),
+    "metrics of a Trainer, of NumPy": (
+        """
+import numpy
+def compute_metrics(pair):
+    logits, labels = pair
+    return {"accuracy": (numpy.argmax(logits, axis=-1) == labels).mean()}
+net.evaluate(compute_metrics, test)
+""",
+        r"as compute_metrics of the Trainer does.*could not infer",
+    ),
+    "metrics of a Trainer, of a dict": (
+        """
+test = run.data({"x": inputs, "labels": labels}, batch_size=4)
+def measure(p):
+    labels = p.label_ids
+net.evaluate(measure, test)
+""",
+        r"as compute_metrics of the Trainer does.*'dict' object has no attribute 'label_ids'.*each batch, a dict",
+    ),
+    "metrics of a Trainer, of a class": (
+        """
+class EvalPrediction: pass
+def measure(p: EvalPrediction): return {"accuracy": float((p[0].argmax(1) == p[1]).float().mean())}
+net.evaluate(measure, test)
+""",
+        r"as compute_metrics of the Trainer does",
     ),
     "an array in an evaluation": (
         "net.evaluate(lambda b: loss(b).numpy(), test)",

@@ -3,6 +3,7 @@
 
 import json
 from collections.abc import Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, Literal
 
@@ -20,6 +21,7 @@ from truestep.core.errors import CheckpointError, nearest_names
 from truestep.core.metric_names import MEASURED, better_way_of_metric
 
 _MODES: dict[str, Literal["max", "min"]] = {"highest": "max", "lowest": "min"}
+_NEWEST = ("last", "latest", "newest")
 
 
 def checkpoint_overview(
@@ -63,16 +65,21 @@ def select_checkpoint(directory: Path, which: str | None, files: CheckpointFiles
 
 def _instead(which: str, found: Sequence[Checkpoint | PassedOver]) -> str:
     """Return what to write where no checkpoint is called so."""
-    if which in ("last", "latest", "newest"):
-        return "The newest sound one is taken where none is named: leave it out."
-    if which != "best":
-        return nearest_names(which, {item.name for item in found})
     metrics = (name for item in found if isinstance(item, Checkpoint) for name in item.metrics)
     known = sorted({name for name in metrics if name.rpartition("/")[2] not in MEASURED})
+    ways = [f"{'lowest' if better_way_of_metric(name) == 'min' else 'highest'} {name}" for name in known]
+    names = {item.name for item in found}
+    close = get_close_matches(which, [*_NEWEST, "best", *ways, *names], n=1, cutoff=0.7)
+    meant = dict(zip(known, ways, strict=True)).get(which) or next(iter(close), None)
+    if meant in _NEWEST:
+        return "The newest sound one is taken where none is named: leave it out."
+    if meant in ways:
+        return f'Did you mean "{meant}"?'
+    if meant != "best":
+        return nearest_names(which, names)
     if not known:
         return "Nothing was logged when they were saved, so none is the best. The newest is taken where none is named."
-    ways = {name: "lowest" if better_way_of_metric(name) == "min" else "highest" for name in known}
-    written = ", ".join(f'"{way} {name}"' for name, way in ways.items())
+    written = ", ".join(f'"{way}"' for way in ways)
     return f"Say by which metric, and which way is better: {written}."
 
 

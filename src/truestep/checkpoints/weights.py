@@ -156,6 +156,13 @@ def learner_weights(checkpoint: Checkpoint, learner: str | None, *, averages: bo
         )
     name = learner or learners[0]
     weights: dict[str, Tensor] = checkpoint.load(LEARNERS, name, "modules")
+    if averages and "averages" not in (
+        state_children(state_subtree(checkpoint.manifest.state, (LEARNERS, name))) or ()
+    ):
+        raise CheckpointError(
+            f"{checkpoint.path} holds no averages of {name!r}: it was trained without. Leave averages=True out, and give a "
+            "training that is to keep some run.learner(module, optimizer, ema=ts.EMA(0.999))."
+        )
     return _averaged(weights, checkpoint.load(LEARNERS, name, "averages")) if averages else weights
 
 

@@ -2,13 +2,14 @@
 """Mistyped commands and options: one plain message with the nearest names, as wide as it needs to be."""
 
 import re
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
 import typer
 from typer.core import TyperGroup
 
-from truestep.core.errors import nearest_names
+from truestep.core.errors import did_you_mean_path, nearest_names
 from truestep.core.guidance import option_by_other_name
 
 # typer has its own copy of click or the installed one, by its version; this class is in both
@@ -54,6 +55,8 @@ class NamedCommands(TyperGroup):
             return (
                 f"{word!r} is a file, and no folder of a run. Write: truestep {context.info_name} runs/digits"
             )
+        if "list" in self.commands and len(Path(word).parts) > 1:
+            return f"There is no folder {word!r}.{did_you_mean_path(Path(word))} Write: truestep {context.info_name} runs/digits"
         or_folder = " or folder" if "list" in self.commands else ""
         return f"There is no command{or_folder} {word!r}. {nearest_names(word, self.commands)}"
 
@@ -109,7 +112,12 @@ def _no_option(word: str, context: Any) -> str:
     words = {name.removeprefix("--").replace("-", "_"): name for name in sorted(known)}
     if here := option_by_other_name(word.strip("-").replace("-", "_"), list(words)):
         return f"There is no option {word!r}. Here it is called {words[here]}."
-    nearest = nearest_names(word, known | {"--help"})
+    # without their dashes, which all have in common
+    close = get_close_matches(
+        word.strip("-"), [each.strip("-") for each in sorted({*known, "--help"})], n=3, cutoff=0.55
+    )
+    meant = f"Did you mean {' or '.join(repr(f'--{each}') for each in close)}? " if close else ""
+    nearest = f"{meant}There are: {', '.join(sorted({*known, '--help'}))}."
     if context.command.name == "doctor":
         return (
             f"There is no option {word!r} of the doctor's. If it is the script's, it stands behind the file: "

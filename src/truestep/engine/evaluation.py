@@ -32,7 +32,12 @@ from truestep.engine.processes.world import World
 from truestep.engine.rows_taken import refuse_rows_taken
 from truestep.engine.strategies.buffers import refuse_other_buffers
 from truestep.engine.strategies.fillers import shared_example
-from truestep.engine.wrong_calls import check_evaluation, loss_call_error, tell_observer_of
+from truestep.engine.wrong_calls import (
+    check_evaluation,
+    loss_call_error,
+    tell_observer_of,
+    telling_of_trainer_metrics,
+)
 
 Values = Callable[[Any], Any]
 _EVALUATION = 0xE7A1  # keeps the keys of evaluation apart from those of updates
@@ -94,10 +99,11 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
                 refuse_rows_taken(values, batch, making)
             seen = _with_lent(context, batch, counting, is_here=is_here)
             result = None
-            if seen is not None:
-                with learner.precision.autocast_context(context.device):
-                    result = _call(values, batch_to_device(seen, context.device), context)
-            totals.add(result if is_here else None, batch, counting)
+            with telling_of_trainer_metrics(values, batch):
+                if seen is not None:
+                    with learner.precision.autocast_context(context.device):
+                        result = _call(values, batch_to_device(seen, context.device), context)
+                totals.add(result if is_here else None, batch, counting)
             if stopping := context.observer.wants_to_stop():
                 break
     if stopping:

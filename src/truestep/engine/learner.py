@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner: the handle of what is trained, and with what."""
 
+import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import torch
 from torch import nn
@@ -24,6 +25,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.precision.weights import cast_to_precision
 from truestep.engine.result import Update
 from truestep.engine.splitting import BatchSplitting, MicroBatch
+from truestep.engine.taken_for_module import refuse_to_be_taken
 from truestep.engine.untrained import warn_of_frozen
 from truestep.engine.update import Loss, update_together
 from truestep.engine.wrong_calls import learner_is_no_pickle, wrong_evaluate_message, wrong_update_message
@@ -82,6 +84,14 @@ class Learner:
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
             raise AttributeError(unknown_attribute(self, name), name=name, obj=NO_GUESS) from None
+
+    if not TYPE_CHECKING:
+
+        @property
+        def __class__(self) -> type["Learner"]:
+            """Answer isinstance: what takes a module or parameters, and would not find them here, is refused."""
+            refuse_to_be_taken(self.name, sys._getframe(1))
+            return type(self)
 
     def __setattr__(self, name: str, value: Any) -> None:
         set_on_module(self, name, value)

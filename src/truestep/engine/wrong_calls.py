@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What to write where `update` or a loss is called with other arguments than it takes."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from torch import Tensor
@@ -17,6 +18,15 @@ if TYPE_CHECKING:
 _CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
+)
+_PREDICTIONS = (
+    "predictions",
+    "label_ids",
+    "eval_pred",
+    "eval_preds",
+    "eval_prediction",
+    "EvalPrediction",
+    "compute_metrics",
 )
 _MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
@@ -100,6 +110,31 @@ def _check_metric(metric: Any) -> None:
         )
 
 
+@contextmanager
+def telling_of_trainer_metrics(values: Callable[[Any], Any], batch: Any) -> Iterator[None]:
+    """Say of a function that fails and is a Trainer's `compute_metrics` that it is called with a batch here."""
+    try:
+        yield
+    except (AttributeError, LossError, RuntimeError, TypeError, ValueError) as error:
+        code = getattr(values, "__code__", None)
+        noted = getattr(values, "__annotations__", {}).values()
+        kinds = (each if isinstance(each, str) else getattr(each, "__name__", "") for each in noted)
+        names = [
+            getattr(values, "__name__", ""),
+            *(code.co_varnames[: code.co_argcount] if code else ()),
+            *kinds,
+        ]
+        if isinstance(error, AttributeError) and isinstance(error.obj, tuple | list | dict):
+            names.append(error.name)
+        if not any(name in _PREDICTIONS for name in names):
+            raise
+        raise OptionError(
+            "net.evaluate was given a function that reads predictions and labels of all data, as compute_metrics of the "
+            f"Trainer does, and it failed ({type(error).__name__}: {str(error).partition('.')[0]}). Here a function is called with "
+            f"each batch, {a_type(batch)} as the data give it, calls the model, and returns one value per example: {_CORRECT}"
+        ) from error
+
+
 def learner_is_no_pickle(name: str) -> str:
     """Say what to save or copy in a learner's stead."""
     return (
@@ -123,7 +158,12 @@ def _note_batch(error: Exception, batch: Any) -> None:
     shown = ", ".join(parts[:_MOST_LEAVES]) + (", ..." if len(parts) > _MOST_LEAVES else "")
     whole = "" if batch_children(batch) is None else f"{a_type(batch)} of "
     apart = ""
-    if isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
+    if parts and all(isinstance(leaf, str) for _, leaf in batch_leaves(batch)):
+        apart = (
+            " These are texts. Make numbers of them where the batch is made: run.data(texts, collate=lambda rows: tokenizer(rows, "
+            'padding=True, return_tensors="pt")).'
+        )
+    elif isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
     elif whole and _is_given_to_a_module(error, batch):
         apart = f" A module was given all of it. Take it apart, and give the module what it takes: {_taken_apart(batch)}."

@@ -39,17 +39,13 @@ class KeptCheckpoints:
 
     def __init__(self, directory: str | Path, keep: int) -> None:
         check_number("ExactResume", "keep", keep, example=2, least=1)
-        if not isinstance(directory, str | Path) or not str(directory).strip():
+        is_name = isinstance(directory, str | Path) and bool(str(directory).strip())
+        if not is_name or Path(directory).is_file():
             raise OptionError(
-                f"ExactResume was given {directory!r} for its directory, which holds the checkpoints, and only them. Write "
-                'ExactResume("runs/exact"), say.'
+                f"ExactResume was given {directory!r} for its directory{', which names a file' if is_name else ''}. It needs a "
+                'folder for its checkpoints, and only them. Write ExactResume("runs/exact"), say.'
             )
         self.directory = Path(directory).resolve()
-        if self.directory.is_file():
-            raise OptionError(
-                f"ExactResume({str(directory)!r}) names a file, and its checkpoints need a folder of their own. Write "
-                'ExactResume("runs/exact"), say.'
-            )
         self._asked = {"directory": str(directory), "in_vain": False, "used": False, "saved": False}
         weakref.finalize(self, _say_unused, self._asked)
         self._retention = Retention(last=keep)
@@ -81,6 +77,12 @@ class KeptCheckpoints:
                 self._newest = KeptCheckpoint(name, step, decode_run_state(found.state["place"]))
             self._is_read = True
         return self._newest
+
+    @property
+    def place(self) -> dict[str, Any]:
+        """What was kept beside the framework's files; nothing where there is no checkpoint."""
+        newest = self.newest()
+        return {} if newest is None else newest.place
 
     def path_to_go_on_from(self) -> str | None:
         """Return the path of the newest checkpoint for the user to hand to a trainer; None where there is none."""
@@ -142,7 +144,12 @@ def _number_of_processes() -> int:
 
 
 def _say_unused(asked: dict[str, Any]) -> None:
-    """Say that nothing was saved, where a training was asked to go on from here and the callback was given to no trainer."""
+    """Say why nothing was saved: a Trainer found no checkpoint of its own to begin with, or none was given the callback."""
+    if not asked["used"] and "valid checkpoint" in str(getattr(sys, "last_value", "")):
+        sys.stderr.write(
+            "truestep: resume_from_checkpoint asks for a checkpoint of the Trainer's own, and at the first start there is none. "
+            "Write trainer.train(resume_from_checkpoint=exact.checkpoint), which is None then.\n"
+        )
     if asked["in_vain"] and not asked["used"] and not hasattr(sys, "last_value"):
         sys.stderr.write(
             f"truestep: ExactResume({asked['directory']!r}) was made, and no trainer began with it, so nothing was saved. Write "

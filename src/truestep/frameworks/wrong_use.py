@@ -5,7 +5,6 @@ import gc
 import sys
 from collections.abc import Callable, Iterable
 from functools import partial
-from pathlib import Path
 from types import MethodType
 from typing import Any, Never
 
@@ -16,15 +15,111 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from truestep.core.errors import OptionError
 from truestep.core.wording import a_type
+from truestep.frameworks.kept import KeptCheckpoints
 
 _WORDS = {
     "samples": "the data had {} samples, and has {}",
     "batch_size": "batch_size was {}, and is {}",
     "accumulation": "{} batches made a step, and {} do",
 }
+_Optimizers = list[dict[str, Any]]
 
 
-def habits_of(loader: Any, accumulation: int) -> dict[str, int | None]:
+class Beginning:
+    """What a training was begun with: kept with each place, and compared with what the code gives where it goes on."""
+
+    def __init__(self, kept: KeptCheckpoints) -> None:
+        self._kept = kept
+        self.facts: dict[str, Any] = {}
+
+    def _refuse(self, what: str) -> Never:
+        raise OptionError(
+            f"{self._kept.directory} holds a checkpoint of another {what} Put it back as it was, or give ExactResume an empty "
+            "directory."
+        )
+
+    def data(self, loader: Any, accumulation: int) -> None:
+        """Take the numbers by which a place in a pass is counted; refuse others: so many batches are not the same samples."""
+        now = self.facts["habits"] = _habits_of(loader, accumulation)
+        before = self._kept.place.get("habits", {})
+        changed = {
+            name: (before[name], now[name])
+            for name in now
+            if None not in (before.get(name), now[name]) and before[name] != now[name]
+        }
+        if told := [_WORDS[name].format(*both) for name, both in changed.items() if name in _WORDS]:
+            self._refuse(
+                f"training: {'; '.join(told)}. The place in the epoch would be another one, and the bits too."
+            )
+        if "workers" in changed:
+            old, new = changed["workers"]
+            _say(
+                f"num_workers was {old}, and is {new}: the order of the samples stays, and what the data draw at random for a "
+                f"sample is not what a training draws that was not killed. num_workers={old} keeps it."
+            )
+
+    def seed(self) -> None:
+        """Take the seed that the training began with; say so where the code has set another since: its streams go on."""
+        now = torch.initial_seed()
+        before = self.facts["seed"] = self._kept.place.get("seed", now)
+        if before != now:
+            _say(
+                f"the seed is {now} in the code, and was {before} when this training began: its random streams and the order of "
+                f"its samples go on, and seed {now} has no effect. To train with it give ExactResume an empty directory."
+            )
+
+    def epochs(self, epochs: float | None, option: str) -> None:
+        """Refuse fewer epochs than are done: nothing would be trained, in silence."""
+        done = self._kept.place.get("pass", 0)
+        if epochs is not None and 0 < epochs < done:
+            raise OptionError(
+                f"{self._kept.directory} holds a checkpoint of a training that has done {done} epochs, and {option}={epochs:g} "
+                f"asks for fewer, so nothing would be trained. Write {option}={done + 1}, or more, or give ExactResume an empty "
+                "directory."
+            )
+
+    def weights(self, now: dict[str, list[int]]) -> None:
+        """Take the shapes of the weights; refuse others: the framework would raise its own, or load a part of them."""
+        self.facts["weights"] = now
+        before = self._kept.place.get("weights")
+        if not before or not now:
+            return
+        told = [
+            *(
+                f"{name} was {tuple(before[name])}, and is {tuple(now[name])}"
+                for name in now
+                if before.get(name, now[name]) != now[name]
+            ),
+            *(f"{name} was {tuple(before[name])}, and is gone" for name in before if name not in now),
+            *(f"{name} is new" for name in now if name not in before),
+        ]
+        if told:
+            self._refuse(f"model: {told[0]}{f' (and {len(told) - 1} more)' if told[1:] else ''}.")
+
+    def optimizers(self, now: _Optimizers) -> None:
+        """Take the optimizers' options; refuse those of other classes, and say which options of the code have no effect."""
+        before: _Optimizers = self._kept.place.get("optimizers", now)
+        self.facts["optimizers"] = before
+        kinds = [", ".join(each["kind"] for each in those) for those in (before, now)]
+        if kinds[0] != kinds[1]:
+            self._refuse(
+                f"training: its optimizer was {kinds[0]}, and is {kinds[1]}, whose state is another one."
+            )
+        for old, new in zip(before, now, strict=True):
+            for name, value in new["options"].items():
+                if old["options"].get(name, value) != value:
+                    _say(
+                        f"{name} of {new['kind']} is {value} in the code, and was {old['options'][name]} when this training began: "
+                        f"it goes on with the checkpoint's, and {name}={value} has no effect. To train with it give ExactResume an "
+                        "empty directory."
+                    )
+
+
+def _say(words: str) -> None:
+    sys.stderr.write(f"truestep: {words}\n")
+
+
+def _habits_of(loader: Any, accumulation: int) -> dict[str, int | None]:
     """Return by which numbers a place in a pass is counted; None for those that the loader does not tell."""
     batch_size = getattr(loader, "batch_size", None) or getattr(
         getattr(loader, "batch_sampler", None), "batch_size", None
@@ -41,119 +136,25 @@ def habits_of(loader: Any, accumulation: int) -> dict[str, int | None]:
     }
 
 
-def refuse_other_habits(place: dict[str, Any], now: dict[str, int | None], directory: Path) -> None:
-    """Raise an OptionError where a place was saved with other data: so many batches of its pass are not the same samples."""
-    before = place.get("habits", {})
-    told = [
-        _WORDS[name].format(before[name], now[name])
-        for name in _WORDS
-        if None not in (before.get(name), now.get(name)) and before[name] != now[name]
-    ]
-    if told:
-        raise OptionError(
-            f"{directory} holds a checkpoint of another training: {'; '.join(told)}. The place in the epoch would be another "
-            "one, and the bits too. Put it back as it was, or give ExactResume an empty directory."
-        )
-    workers = before.get("workers"), now.get("workers")
-    if None not in workers and workers[0] != workers[1]:
-        sys.stderr.write(
-            f"truestep: num_workers was {workers[0]}, and is {workers[1]}: the order of the samples stays, and what the data draw "
-            f"at random for a sample will not be what the training that was not killed draws. num_workers={workers[0]} keeps it.\n"
-        )
-
-
-def seed_as_begun(place: dict[str, Any] | None) -> int:
-    """Return the seed that the training began with, and say so where the code has set another since: its streams go on."""
-    now = torch.initial_seed()
-    before = now if place is None else place.get("seed", now)
-    if before != now:
-        sys.stderr.write(
-            f"truestep: the seed is {now} in the code, and was {before} when this training began: its random streams and the order "
-            f"of its samples go on, and seed {now} has no effect. To train with it give ExactResume an empty directory.\n"
-        )
-    return int(before)
-
-
-def refuse_fewer_epochs(place: dict[str, Any], epochs: float | None, option: str, directory: Path) -> None:
-    """Raise an OptionError where the place is behind the last epoch that is asked for: nothing would be trained, in silence."""
-    done = place["pass"]
-    if epochs is not None and 0 < epochs < done:
-        raise OptionError(
-            f"{directory} holds a checkpoint of a training that has done {done} epochs, and {option}={epochs:g} asks for fewer, "
-            f"so nothing would be trained. Write {option}={done + 1}, or more, or give ExactResume an empty directory."
-        )
-
-
 def weights_of(*models: Any) -> dict[str, list[int]]:
     """Return by name the shapes of what models have to load; a lazy one has no shape yet."""
-    several = len(models) > 1
     return {
-        f"{number}.{name}" if several else name: list(each.shape)
+        f"{number}.{name}" if models[1:] else name: list(each.shape)
         for number, model in enumerate(models)
         for name, each in model.state_dict().items()
         if isinstance(each, Tensor) and not is_lazy(each)
     }
 
 
-def refuse_other_model(place: dict[str, Any], now: dict[str, list[int]], directory: Path) -> None:
-    """Raise an OptionError where a place was saved with another model: the framework would raise its own, or load a part of it."""
-    before = place.get("weights")
-    if before is None or not now:
-        return
-    changed = [
-        f"{name} was {tuple(before[name])}, and is {tuple(now[name])}"
-        for name in now
-        if before.get(name, now[name]) != now[name]
-    ]
-    gone = [f"{name} was {tuple(before[name])}, and is gone" for name in before if name not in now]
-    told = [*changed, *gone, *(f"{name} is new" for name in now if name not in before)]
-    if told:
-        more = f" (and {len(told) - 1} more)" if len(told) > 1 else ""
-        raise OptionError(
-            f"{directory} holds a checkpoint of another model: {told[0]}{more}. To go on with it put the model back as it was; to "
-            "train this one give ExactResume an empty directory."
-        )
-
-
-def optimizers_of(optimizers: Iterable[Any]) -> list[dict[str, Any]]:
+def optimizers_of(optimizers: Iterable[Any]) -> _Optimizers:
     """Return what the code gives its optimizers: the class and the numbers of the first group, before a schedule moves them."""
     found = []
     for optimizer in optimizers:
         group = optimizer.param_groups[0]
-        given = {**group, "lr": group.get("initial_lr", group.get("lr"))}
+        given = {**group, "lr": group.get("initial_lr", group.get("lr")), "initial_lr": None}
         options = {name: each for name, each in given.items() if isinstance(each, int | float | None)}
-        found.append({"kind": type(optimizer).__name__, "options": {**options, "initial_lr": None}})
+        found.append({"kind": type(optimizer).__name__, "options": options})
     return found
-
-
-def optimizers_as_begun(
-    place: dict[str, Any] | None, now: list[dict[str, Any]], directory: Path
-) -> list[dict[str, Any]]:
-    """Return what the code gave its optimizers when the training began, after a look at what it gives them now."""
-    if place is None or "optimizers" not in place:
-        return now
-    _refuse_other_optimizers(place, now, directory)
-    begun: list[dict[str, Any]] = place["optimizers"]
-    return begun
-
-
-def _refuse_other_optimizers(place: dict[str, Any], now: list[dict[str, Any]], directory: Path) -> None:
-    """Raise an OptionError where a place was saved with other optimizers; say which options of the code have no effect."""
-    before = place["optimizers"]
-    kinds = [", ".join(each["kind"] for each in those) for those in (before, now)]
-    if kinds[0] != kinds[1]:
-        raise OptionError(
-            f"{directory} holds a checkpoint of another training: its optimizer was {kinds[0]}, and is {kinds[1]}, whose state is "
-            "another one. Put it back as it was, or give ExactResume an empty directory."
-        )
-    for old, new in zip(before, now, strict=True):
-        for name, value in new["options"].items():
-            if name in old["options"] and old["options"][name] != value:
-                sys.stderr.write(
-                    f"truestep: {name} of {new['kind']} is {value} in the code, and was {old['options'][name]} when this training "
-                    f"began: it goes on with the checkpoint's, and {name}={value} has no effect. To train with it give ExactResume "
-                    "an empty directory.\n"
-                )
 
 
 class HookOfAnInstance:

@@ -128,6 +128,8 @@ class RunEnd:
 
     def _end_by(self, error: BaseException) -> None:
         if self.endings.ended or not self._run.has_begun or isinstance(error, TrialOver):
+            if not self._run.has_begun:
+                explain_loop_error(error)
             self._finish()
             return
         # noted first: a program that catches the exception and closes the run has nothing more saved

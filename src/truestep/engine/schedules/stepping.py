@@ -3,6 +3,7 @@
 
 import difflib
 import inspect
+import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -235,7 +236,8 @@ def _counted_inside(schedule: Counting, learner: str) -> str:
 
 def _instead_of(factory: Any) -> str:
     if isinstance(factory, LRScheduler):
-        return _written(type(factory).__name__)
+        own = "plateau" if isinstance(factory, ReduceLROnPlateau) else type(factory).__name__
+        return _written(_maker_in_transformers(factory) or own)
     words = {**_OURS, **{name: name for name in _OURS.values()}}
     close = difflib.get_close_matches(str(factory).lower(), words, n=1, cutoff=0.5)
     return _written(words[close[0]] if close else "warmup_cosine")
@@ -245,7 +247,19 @@ def _written(name: str) -> str:
     """Return what makes a schedule of this name; those of torch's need to be told what they count."""
     if name in _OURS.values():
         return f"lambda o: ts.{name}(o, {_ARGUMENTS.get(name, 'warmup_steps=100, total_steps=2000')})"
-    if hasattr(lr_scheduler, name):
-        torchs = f"lambda o: torch.optim.lr_scheduler.{name}(o, ...)"
+    if not (kind := getattr(lr_scheduler, name, None)):
+        return f"lambda o: {name}(o, ...)"
+    torchs = f"lambda o: torch.optim.lr_scheduler.{name}(o, ...)"
+    if issubclass(kind, AMBIGUOUS):
         return f"ts.per_epoch({torchs}) to step it after each epoch, ts.per_update(...) after each update"
-    return f"lambda o: {name}(o, ...)"
+    return f"{torchs}, which is stepped after each update; in ts.per_epoch(...) after each epoch"
+
+
+def _maker_in_transformers(schedule: LRScheduler) -> str | None:
+    """Return which function of transformers made a schedule, all of which count updates; None where another one did."""
+    made = next(iter(getattr(schedule, "lr_lambdas", [])), None)
+    made = getattr(made, "func", made)  # a partial's
+    name = getattr(made, "__name__", "").removeprefix("_").removesuffix("_lr_lambda")
+    home = getattr(made, "__module__", None)
+    known = home == "transformers.optimization" and hasattr(sys.modules.get(home), name)
+    return f"transformers.{name}" if known else None

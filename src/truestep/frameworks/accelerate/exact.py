@@ -8,18 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
+from truestep.core.wording import counted
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.frameworks.wrong_use import (
-    habits_of,
-    optimizers_as_begun,
+    Beginning,
     optimizers_of,
     prepared_optimizers,
-    refuse_other_habits,
-    refuse_other_model,
     refuse_unkept_schedules,
     refuse_unprepared,
-    seed_as_begun,
     unkept_schedules,
     weights_of,
 )
@@ -66,6 +63,7 @@ class ExactResume(HelpfulAttributes):
         refuse_processes(accelerator.num_processes, "Accelerate")
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._kept = KeptCheckpoints(directory, keep)
+        self._begun = Beginning(self._kept)
         # what is dropped goes through Accelerate's loader, which counts
         self._passes = KeyedPasses(self._number_of_pass, lambda *_: 0)
         self._epoch = 0
@@ -77,24 +75,16 @@ class ExactResume(HelpfulAttributes):
         self._load_state()
 
     def _load_state(self) -> None:
-        newest = self._kept.newest()
-        prepared = prepared_optimizers(self._accelerator)
-        place = None if newest is None else newest.place
-        self._optimizers = optimizers_as_begun(place, optimizers_of(prepared), self._kept.directory)
-        self._seed = seed_as_begun(place)  # before Accelerate loads the streams
-        if newest is not None:
-            refuse_other_model(newest.place, self._weights(), self._kept.directory)
-            self._accelerator.load_state(str(newest.path))
+        begun, accelerator = self._begun, self._accelerator
+        begun.optimizers(optimizers_of(prepared_optimizers(accelerator)))
+        begun.seed()  # before Accelerate loads the streams
+        begun.weights(weights_of(*getattr(accelerator, "_models", ())))
+        begun.data(self._loader, accelerator.gradient_accumulation_steps)
+        if (newest := self._kept.newest()) is not None:
+            accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
-            refuse_other_habits(newest.place, self._habits(), self._kept.directory)
             self._kept.say_going_on()
         self._passes.begin(self._place)
-
-    def _habits(self) -> dict[str, int | None]:
-        return habits_of(self._loader, self._accelerator.gradient_accumulation_steps)
-
-    def _weights(self) -> dict[str, list[int]]:
-        return weights_of(*getattr(self._accelerator, "_models", ()))
 
     @property
     def epoch(self) -> int:
@@ -140,13 +130,7 @@ class ExactResume(HelpfulAttributes):
         refuse_unkept_schedules(self._unkept)
         self._saved += self._since
         self._since = 0
-        place = {
-            **self._passes.place(self._epoch, self._batches),
-            "habits": self._habits(),
-            "weights": self._weights(),
-            "optimizers": self._optimizers,
-            "seed": self._seed,
-        }
+        place = {**self._passes.place(self._epoch, self._batches), **self._begun.facts}
         place["random"] = loop_random_state(self._accelerator.device)
         with self._kept.saving(self._saved, place) as folder:
             self._accelerator.save_state(str(folder / "accelerate"))
@@ -173,8 +157,9 @@ class ExactResume(HelpfulAttributes):
     def _say_epoch_not_asked(self) -> None:
         if self._place is not None and self._epoch and not self._is_epoch_asked:
             sys.stderr.write(
-                f"truestep: exact goes on in epoch {self._epoch}, counted from 0, and the loop has not asked for it: range(20) "
-                "would train 20 more. Write for epoch in range(exact.epoch, 20):\n"
+                f"truestep: exact goes on in epoch {self._epoch}, counted from 0, and the loop has not asked for it: one that "
+                f"begins at 0 trains {counted(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "
+                "is for epoch in range(N):\n"
             )
 
     def _number_of_pass(self, loader: Any) -> int | None:

@@ -8,17 +8,7 @@ from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
-from truestep.frameworks.wrong_use import (
-    HookOfAnInstance,
-    habits_of,
-    optimizers_as_begun,
-    optimizers_of,
-    refuse_fewer_epochs,
-    refuse_other_habits,
-    refuse_other_model,
-    seed_as_begun,
-    weights_of,
-)
+from truestep.frameworks.wrong_use import Beginning, HookOfAnInstance, optimizers_of, weights_of
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 try:
@@ -51,15 +41,12 @@ class ExactResume(HelpfulAttributes, Callback):
     def __init__(self, directory: str | Path, *, every_n_batches: int = 100, keep: int = 2) -> None:
         check_number("ts.lightning.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
         self._kept = KeptCheckpoints(directory, keep)
-        self._every = every_n_batches
+        self._begun, self._every = Beginning(self._kept), every_n_batches
         self._trainer: Trainer | None = None
         self._passes = KeyedPasses(self._number_of_pass)
         self._place: dict[str, Any] | None = None
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
-        self._habits: dict[str, int | None] = {}
-        self._optimizers: list[dict[str, Any]] = []
-        self._seed: int | None = None
         self._saving: int | None = None
         self._loaded: int | None = None
 
@@ -84,22 +71,18 @@ class ExactResume(HelpfulAttributes, Callback):
             return
         self._kept.take_note_of_use()
         refuse_processes(trainer.world_size, "Lightning")
-        newest = self._kept.newest()
-        is_whole = type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning."))
-        if newest is not None and is_whole:  # else layers are made later
-            refuse_other_model(newest.place, weights_of(pl_module), self._kept.directory)
-        if newest is not None:
-            refuse_fewer_epochs(newest.place, trainer.max_epochs, "max_epochs", self._kept.directory)
+        if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
+            self._begun.weights(weights_of(pl_module))  # else layers are made later
+        self._begun.epochs(trainer.max_epochs, "max_epochs")
+        self._begun.seed()
         self._trainer = trainer
-        self._place = None if newest is None else newest.place
-        self._seed = seed_as_begun(self._place)
+        self._place = self._kept.place or None
         self._since = 0
         self._passes.begin(self._place)
 
     def on_fit_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
         """Look at the optimizers, before Lightning loads the state of those that were saved into them."""
-        made = optimizers_of(trainer.optimizers)
-        self._optimizers = optimizers_as_begun(self._place, made, self._kept.directory)
+        self._begun.optimizers(optimizers_of(trainer.optimizers))
 
     def state_dict(self) -> dict[str, Any]:
         """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
@@ -119,10 +102,8 @@ class ExactResume(HelpfulAttributes, Callback):
             )
         combined: Any = trainer.fit_loop._combined_loader
         refuse_loader(*combined.flattened)
-        self._habits = habits_of(combined.flattened[0], trainer.accumulate_grad_batches)
-        if newest is not None:
-            refuse_other_habits(newest.place, self._habits, self._kept.directory)
-            self._kept.say_going_on()
+        self._begun.data(combined.flattened[0], trainer.accumulate_grad_batches)
+        self._kept.say_going_on()
 
     def on_train_batch_start(
         self, trainer: "Trainer", pl_module: "LightningModule", batch: Any, batch_idx: int
@@ -189,11 +170,9 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def _save(self, trainer: "Trainer", pl_module: "LightningModule", batch_idx: int) -> None:
         loop: Any = trainer.fit_loop.epoch_loop
-        place = self._passes.place(trainer.current_epoch, batch_idx)
+        place = {**self._passes.place(trainer.current_epoch, batch_idx), **self._begun.facts}
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
-        place["habits"], place["weights"] = self._habits, weights_of(pl_module)
-        place["optimizers"], place["seed"] = self._optimizers, self._seed
         place["logged"] = loop._batches_that_stepped
         place["means"] = {
             name: {

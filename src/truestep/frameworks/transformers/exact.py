@@ -10,15 +10,7 @@ from truestep.core.errors import OptionError
 from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
-from truestep.frameworks.wrong_use import (
-    habits_of,
-    optimizers_as_begun,
-    refuse_fewer_epochs,
-    refuse_other_habits,
-    refuse_other_model,
-    seed_as_begun,
-    weights_of,
-)
+from truestep.frameworks.wrong_use import Beginning, weights_of
 
 if TYPE_CHECKING:
     from transformers import TrainerControl, TrainerState, TrainingArguments
@@ -46,20 +38,25 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
 
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
         self._kept = KeptCheckpoints(directory, keep)
+        self._begun = Beginning(self._kept)
         self._passes = KeyedPasses(self._number_of_pass, _skipped)
         self._begins: int | None = None
         self._number = 0
-        self._habits: dict[str, int | None] = {}
         self._weights: dict[str, list[int]] = {}
-        self._optimizers: list[dict[str, Any]] = []
 
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.train(resume_from_checkpoint=...)`; None where nothing is saved yet."""
-        path, newest = self._kept.path_to_go_on_from(), self._kept.newest()
-        if newest is not None:
-            refuse_other_model(newest.place, self._weights, self._kept.directory)
+        path = self._kept.path_to_go_on_from()
+        self._begun.weights(self._weights)
         return path
+
+    def __fspath__(self) -> str:
+        """Refuse to be the path of a checkpoint."""
+        raise OptionError(
+            "ts.transformers.ExactResume is a callback, and was given as a path. Write callbacks=[exact], and "
+            "trainer.train(resume_from_checkpoint=exact.checkpoint)."
+        )
 
     def on_init_end(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
@@ -92,19 +89,14 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
                 f"{state.global_step}. Write trainer.train(resume_from_checkpoint=exact.checkpoint), or give "
                 "ts.transformers.ExactResume an empty directory."
             )
-        self._habits = habits_of(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
-        if newest is not None:
-            refuse_other_model(newest.place, self._weights, self._kept.directory)
-            refuse_other_habits(newest.place, self._habits, self._kept.directory)
-            if args.max_steps <= 0:
-                refuse_fewer_epochs(
-                    newest.place, args.num_train_epochs, "num_train_epochs", self._kept.directory
-                )
-            self._kept.say_going_on()
-        place = None if newest is None else newest.place
-        self._optimizers = optimizers_as_begun(place, _optimizers_of(args), self._kept.directory)
-        self._seed = seed_as_begun(place)
-        self._passes.begin(place)
+        self._begun.weights(self._weights)
+        self._begun.data(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
+        if args.max_steps <= 0:
+            self._begun.epochs(args.num_train_epochs, "num_train_epochs")
+        self._kept.say_going_on()
+        self._begun.optimizers(_optimizers_of(args))
+        self._begun.seed()
+        self._passes.begin(self._kept.place or None)
 
     def on_epoch_begin(
         self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
@@ -124,13 +116,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         """Keep what the Trainer has just saved."""
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
-        place = {
-            **self._passes.place(self._number, batches),
-            "habits": self._habits,
-            "weights": self._weights,
-            "optimizers": self._optimizers,
-            "seed": self._seed,
-        }
+        place = {**self._passes.place(self._number, batches), **self._begun.facts}
         self._kept.keep(
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
         )

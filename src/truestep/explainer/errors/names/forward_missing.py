@@ -29,6 +29,9 @@ class ForwardMissing(Explainer):
     Cases:
         `kind=ModuleList;` or `kind=ModuleDict;`: nn.{kind} is a container and is not called.
             Fix: loop over it: for layer in self.layers: x = layer(x).
+        `trains=`: {kind} has training_step, as a LightningModule does, and no forward: its layers are called there.
+            Fix: take the loss from it, model.training_step(batch, index), in a learner net.update(lambda batch:
+            net.training_step(batch, 0), batch); or write def forward(self, x) in the class.
         otherwise: {kind} has {close}, but no forward.
             Fix: rename {close} to forward.
         `silent=`: no forward was found in the class of the object that is called on this line.
@@ -48,6 +51,9 @@ class ForwardMissing(Explainer):
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         if not match["kind"]:
             return {"silent": "yes"}
+        called = crash.frames[-1].locals().get("self") if crash.frames else None
+        if hasattr(type(called), "training_step"):
+            return {"trains": "yes"}
         names = vars(type(crash.layer.module)) if crash.layer else ()
         close = [name for name in names if name.lower().startswith("fo") and "w" in name]
         return {"close": close[0]} if close else {}

@@ -50,7 +50,10 @@ class NameMisspelt(Explainer):
             Fix: write model.load_state_dict(state) on a line of its own, and use model after it.
         `owner=tuple;`: the value is a tuple: the call gave several results (LSTM gives output and state; a loader gives
             inputs and labels).
-            Fix: unpack it: output, state = layer(x).
+            Fix: unpack it: x, y = batch, or output, state = layer(x).
+        `columns=`: the value is a list, of which no tensor was made.
+            Fix: write torch.tensor(list) for numbers, torch.stack(list) for tensors of one size; where a data set gives lists:
+            dataset.set_format("torch"), or collate=.
         `owner=list;`: the value is a list.
             Fix: take one of its items, or put layers into nn.ModuleList and stack tensors (torch.stack).
         `owner=dict;`: the value is a dict.
@@ -196,6 +199,8 @@ def _of_attribute(crash: Crash, found: dict[str, str]) -> dict[str, str]:
     facts = {"owner": owner}
     if owner in ("float", "int") and attribute not in TENSOR_NAMES:
         return {**facts, "number": "yes"}
+    if owner == "list" and _is_asked_of_a_tensor(crash, attribute):
+        return {**facts, "columns": "yes"}
     known = _names_of(crash, found)
     if near := _near(attribute, known):
         return {**facts, "near": near}
@@ -204,6 +209,15 @@ def _of_attribute(crash: Crash, found: dict[str, str]) -> dict[str, str]:
         version = getattr(sys.modules.get(root), "__version__", None) if crash.is_live else None
         return {**facts, "root": root, "version": f" (version {version})" if version else ""}
     return facts | ({"known": "yes"} if known else {})
+
+
+def _is_asked_of_a_tensor(crash: Crash, attribute: str) -> bool:
+    """Tell whether tensors have the attribute that a list was asked for, and it holds no layers, of which some have it, too."""
+    torch, value = torch_at_crash(), _owner(crash, "list")
+    layers = isinstance(value, list) and any(is_layer_at_crash(each) for each in value)
+    return not layers and (
+        attribute in TENSOR_NAMES or (torch is not None and hasattr(torch.Tensor, attribute))
+    )
 
 
 def _of_name(crash: Crash, name: str) -> dict[str, str]:

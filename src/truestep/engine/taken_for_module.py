@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A learner given to what takes a module or parameters: torch, transformers, Lightning and Accelerate ask first what it is."""
+
+from types import FrameType
+
+from truestep.core.errors import OptionError
+from truestep.core.guidance import guidance, guidance_in
+
+_PLACE = "a learner given to"  # of its rows each names a module that trains, wraps or writes out what it asks after
+_THROUGH = ("torch.nn.modules.module", "torch.nn.parameter", "abc")  # ask in somebody's stead
+
+
+def refuse_to_be_taken(name: str, asking: FrameType | None) -> None:
+    """Raise an OptionError where the code that asks for a learner's class would take it for a module, or for parameters."""
+    home = ""
+    while asking is not None and (home := str(asking.f_globals.get("__name__", ""))) in _THROUGH:
+        asking = asking.f_back
+    for each in guidance_in(_PLACE):
+        if home.startswith(each):
+            raise OptionError(guidance(_PLACE, each, name=name, home=each) or each)
