@@ -13,7 +13,7 @@ from truestep.doctor.library.losses import losses
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column, row_or_column_with
+from truestep.doctor.source.shapes import COLUMN, ROW, is_table, row_or_column, row_or_column_with
 from truestep.doctor.source.values import argument, seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -64,6 +64,7 @@ class ShapesBroadcast(SourceCheck, Watcher):
                 isinstance(node.op, ast.Sub)
                 and _is_measured(module, node)
                 and _is_mixed(module, node.left, node.right)
+                and not is_table(module, node)
             ):
                 yield At(node, _TEXT)
 
