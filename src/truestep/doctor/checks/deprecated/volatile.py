@@ -37,7 +37,7 @@ class Volatile(SourceCheck):
     Evidence: ZhaoJ9014/face.evoLVe a9897bda applications/align/detector.py:79; ZhaoJ9014/face.evoLVe a9897bda
     applications/align/detector.py:100; corpus: 3 true, 0 false; bed E: 9 true, 0 false; bed F: 15 true, 0
     false; bed G: 18 true, 0 false; bed H: 9 true, 0 false; bed I: 18 true, 0 false; bed K: 4 true, 7 debatable,
-    3 false; 186 repositories: 15 true, 8 debatable, 0 false.
+    3 false; bed L: 0 true, 3 false; 186 repositories: 15 true, 8 debatable, 0 false.
     """
 
     code = "OLD007"

@@ -56,8 +56,8 @@ class VariableWithoutValue(SourceCheck):
     Fix: `global NAME` (of an outer function: `nonlocal NAME`), a parameter, or the name that is meant.
 
     Evidence: bed E: 12 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 1 debatable, 0 false; bed H: 28
-    true, 3 debatable, 0 false; bed I: 18 true, 0 false; bed K: 57 true, 3 debatable, 0 false; 186 repositories:
-    91 true, 12 debatable, 0 false.
+    true, 3 debatable, 0 false; bed I: 18 true, 0 false; bed K: 57 true, 3 debatable, 0 false; bed L: 27 true, 1
+    debatable, 0 false; 186 repositories: 91 true, 12 debatable, 0 false.
     """
 
     code = "VALUE041"
@@ -215,7 +215,9 @@ def _may_lack_a_value(module: SourceModule) -> bool:
                 return True
             continue
         gone = deleted.get((name, owner), _NEVER)
-        if gone < _NEVER and (owner is not scope or any(each.lineno >= gone for each in reads if _is_load(each))):
+        if gone < _NEVER and (
+            owner is not scope or any(each.lineno >= gone for each in reads if _is_load(each))
+        ):
             return True
         if (owner is scope and isinstance(scope, Function)) or not _bound_in(module, owner, name):
             if min(each.lineno for each in reads) <= _bound_at(module, owner, name):
