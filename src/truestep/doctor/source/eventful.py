@@ -57,8 +57,9 @@ class EventfulFunctions:
         while waiting:
             called = waiting.pop()
             further = set(callers.get(called, ()))
-            if isinstance(self.resolver.index.parents.get(called), ast.ClassDef):
-                name = called.name  # type: ignore[attr-defined] - a method
+            is_method = isinstance(self.resolver.index.parents.get(called), ast.ClassDef)
+            if is_method and isinstance(called, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                name = called.name
                 further.update(() if name in self._names else callers.get(name, ()))
                 self._names.add(name)
             waiting += further - found
