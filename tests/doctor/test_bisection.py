@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What mixes examples, steps or passes is named: the operation, its line and its layer."""
 
+import random
+
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -212,3 +215,59 @@ class Carried(nn.Module):
 @pytest.mark.parametrize("way", ["given anew", "written", "attribute"])
 def test_a_state_carried_from_batch_to_batch_does_not_mix_the_examples_of_one(way):
     assert message_of("DATA015", Carried(way), (torch.randn(8, 6),), torch.randint(3, (8,))) == []
+
+
+class Taught(nn.Module):
+    """A decoder that is given the next true symbol, or its own, as something decides."""
+
+    def __init__(self, decide, peeks=False):
+        super().__init__()
+        self.decide, self.peeks = decide, peeks
+        self.embed, self.cell, self.head = nn.Embedding(11, 6), nn.GRUCell(6, 6), nn.Linear(6, 11)
+
+    def forward(self, text):
+        state, given, found = torch.zeros(len(text), 6), text[:, 0], []
+        for step in range(text.shape[1]):
+            seen = self.embed(given) + self.embed(text).mean(1) if self.peeks else self.embed(given)
+            state = self.cell(seen, state)
+            found.append(self.head(state))
+            if step + 1 < text.shape[1]:
+                given = text[:, step + 1] if self.decide() else found[-1].argmax(1)
+        return torch.stack(found, 2)
+
+
+class GoingOn(Language):
+    """A model that goes on from where the last batch ended."""
+
+    def forward(self, tokens):
+        x, self.state = nn.GRU.forward(self.body, self.embed(tokens), getattr(self, "state", None))
+        self.state = self.state.detach()
+        return self.head(x).transpose(1, 2)
+
+
+own, generator, entropy = random.Random(3), np.random.default_rng(3), random.SystemRandom()
+DECIDE = {
+    "random": lambda: random.random() < 0.5,
+    "choice": lambda: random.choice([True, False]),
+    "numpy": lambda: np.random.rand() < 0.5,
+    "torch": lambda: bool(torch.rand(1) < 0.5),
+    "bernoulli": lambda: bool(torch.bernoulli(torch.tensor(0.5))),
+    "own": lambda: own.random() < 0.5,
+    "generator": lambda: generator.random() < 0.5,
+    "entropy": lambda: entropy.random() < 0.5,
+    "always": lambda: True,
+}
+
+
+@pytest.mark.parametrize("kind", DECIDE)
+def test_a_decoder_that_is_taught_at_random_sees_nothing_of_later(kind):
+    text = torch.randint(11, (4, 9))
+    assert message_of("DATA033", Taught(DECIDE[kind]), (text[:, :-1],), text[:, 1:]) == []
+    if kind in ("random", "choice", "numpy", "torch", "bernoulli", "always"):
+        (message,) = message_of("DATA033", Taught(DECIDE[kind], peeks=True), (text[:, :-1],), text[:, 1:])
+        assert "depends on later ones" in message
+
+
+def test_a_state_that_is_carried_on_is_no_later_step():
+    text = torch.randint(11, (4, 9))
+    assert message_of("DATA033", GoingOn(nn.GRU(6, 6, batch_first=True)), (text[:, :-1],), text[:, 1:]) == []

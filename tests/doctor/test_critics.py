@@ -91,3 +91,46 @@ def test_a_kernel_compares_all_with_all() -> None:
     }
     two["main.py"] = two["main.py"].format("critic(s)", ROWS[0], "F.mse_loss(value, goal)")
     assert loud("LOSS017", two)
+
+
+BESIDE = """
+head = nn.Linear(4, 1)
+def loss_of(x, y, centers, weights):
+    row = head(x).squeeze(1)
+    times = torch.randn(8)
+    {}
+"""
+TABLES = (
+    "return torch.abs(torch.arange(9) - centers[:, None])",
+    "return torch.exp(-((torch.arange(9, device=x.device).float() - times.unsqueeze(1)) ** 2))",
+    "steps = torch.linspace(0, 1, 9)\n    return (steps - times.view(-1, 1)).abs().argmin(1)",
+    "near = (row[:, None] - times).pow(2)\n    return near.min(1)",
+    "return torch.exp(-((row[:, None] - times) ** 2)).mean()",
+    "places = torch.arange(9)\n    return (places - places.view(-1, 1)).abs()",
+    "return (row.unsqueeze(1) - row).abs().mean()",
+    "return ((row - row.view(-1, 1)) ** 2).mean()",
+    "column = row.unsqueeze(-1)\n    return (column - row).abs().mean()",
+    "lengths = x.argmax(1)\n    return (torch.arange(9) / 9 - lengths[:, None]).abs()",
+    "bins = torch.arange(9) * 0.5\n    hats = 1 - (bins - times.unsqueeze(-1)).abs()\n    return hats.clamp(min=0) / hats.sum(1)",
+)
+AVERAGED = (
+    "return ((head(x) - times) ** 2).mean()",
+    "return (row - times.unsqueeze(1)).pow(2).mean()",
+    "return torch.abs(row - times[:, None]).mean()",
+    "squares = (row - times[:, None]) ** 2\n    return squares.mean()",
+    "return torch.mean((row - times[:, None]) ** 2)",
+    "return 0.5 * ((row - times.unsqueeze(-1)) ** 2).sum()",
+    "goal = torch.linspace(0, 1, 8)\n    return ((head(x) - goal) ** 2).mean()",
+    "squares = (row.unsqueeze(1) - times) ** 2 / 2\n    loss = torch.sqrt(squares.mean())\n    return loss",
+    "return torch.square(head(x) - torch.arange(8.0)).sum()",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", TABLES)
+def test_a_table_of_all_with_all_that_is_meant(line: str) -> None:
+    assert not loud("LOSS017", BESIDE.format(line))
+
+
+@pytest.mark.parametrize("line", AVERAGED)
+def test_a_table_of_all_with_all_that_is_averaged(line: str) -> None:
+    assert loud("LOSS017", BESIDE.format(line))

@@ -79,6 +79,62 @@ def test_volatile_without_gradients_is_no_mistake(around):
     assert loud("OLD007", f"v = {made}")
 
 
+GIVES = """
+from torch.autograd import Variable
+def to_var(x, {parameter}):
+    if torch.cuda.is_available():
+        x = x.cuda()
+    return Variable(x, {given})
+
+class Net(nn.Module):
+    def _var(self, x, off=False):
+        return Variable(x, volatile=off)
+    def forward(self, x):
+        return self._var({own})
+
+out = {called}
+"""
+NOT_ON = {"parameter": "volatile=False", "given": "volatile=volatile", "called": "to_var(x)", "own": "x"}
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"called": "to_var(x, False)"},
+        {"called": "[to_var(each) for each in xs]"},
+        {"parameter": "*, volatile: bool = False"},
+        {"parameter": "volatile=None"},
+        {"parameter": "grad=True", "given": "volatile=not grad"},
+        {"parameter": "training=True", "given": "requires_grad=False, volatile=(not training)"},
+        {"given": "volatile=False"},
+        {"given": "volatile=True if volatile else False"},
+        {"called": "to_var(x, volatile=OFF)\nOFF = False"},
+        {"own": "x, off=False"},
+    ],
+)
+def test_volatile_that_nobody_turns_on(changes):
+    assert not told("OLD007", GIVES.format(**NOT_ON | changes))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"called": "to_var(x, True)"},
+        {"called": "to_var(x, volatile=not training)"},
+        {"called": "to_var(x, **options)"},
+        {"called": "map(to_var, xs)"},
+        {"parameter": "volatile=True"},
+        {"parameter": "grad=True", "given": "volatile=not grad", "called": "to_var(x, grad=False)"},
+        {"own": "x, not self.training"},
+        {"given": "volatile=x.is_leaf"},
+        {"given": "volatile=True"},
+    ],
+)
+def test_volatile_that_somebody_turns_on(changes):
+    assert loud("OLD007", GIVES.format(**NOT_ON | changes))
+
+
 NEEDS_NONE = [
     "targets = [{} for ann in targets]",
     "target_var = {}",

@@ -21,6 +21,7 @@ from truestep.doctor.source.closed import ClosedWorld
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import SourceRewriteError
+from truestep.doctor.source.unrun import is_never_run
 from truestep.doctor.source.untaken import is_never_taken
 
 _NESTING = 12_000
@@ -128,8 +129,7 @@ def _report(check: SourceCheck, module: SourceModule, found: At, reading: Source
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
     severity = found.severity
-    is_certain = not _rests_on_a_guess(module, found.node) and not is_never_taken(module, found.node)
-    if severity is Severity.BUG and not is_certain:
+    if severity is Severity.BUG and _is_uncertain(module, found.node):
         severity = Severity.RISK
     finding = check.finding(
         place,
@@ -144,6 +144,11 @@ def _report(check: SourceCheck, module: SourceModule, found: At, reading: Source
         return
     reading.findings.append(finding)
     reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+
+
+def _is_uncertain(module: SourceModule, node: ast.AST) -> bool:
+    """Tell what only a name says, and what no run in sight comes by."""
+    return _rests_on_a_guess(module, node) or is_never_taken(module, node) or is_never_run(module, node)
 
 
 def _names(module: SourceModule, node: ast.AST) -> dict[str, str]:

@@ -3,10 +3,12 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
@@ -54,6 +56,8 @@ class ProbePassage:
         self._alive: list[Tensor] = []  # so that no identity comes again
         self._bytes = 0
         torch.manual_seed(seed)
+        random.seed(seed)  # in a sealed child: whether a decoder is taught is often asked of Python's
+        np.random.seed(seed)
         mode = WatchedOperationMode(self._note)
         handles = [register_module_forward_pre_hook(self._enter), register_module_forward_hook(self._leave)]
         mode.switch(True)

@@ -40,6 +40,9 @@ class RowBatch:
     targets: Tensor | None = None
     target_width: int = 0
     of_classes: bool = False  # whether a target is a whole number
+    of_several: bool = (
+        False  # whether the targets were compared with what several inputs gave: they are of a pair
+    )
 
     @property
     def is_thrown_away(self) -> bool:

@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Iterable, Sized
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 from torch.utils.data import BatchSampler, DataLoader
 
@@ -166,6 +167,7 @@ class WatchedRows:
             batch.is_taken_out = batch.is_taken_out or origin.operation in _LEAVES
             if others and batch.targets is None:
                 self._compare(batch, others[0])
+                batch.of_several = any(not torch.equal(batch.inputs, each.inputs) for each in found)
 
     def learn(self, tensors: Iterable[Tensor] | None) -> None:
         """A backward begins at these tensors; None where they are not known."""

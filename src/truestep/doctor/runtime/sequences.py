@@ -113,9 +113,9 @@ def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSigh
     changed = given.clone()
     changed.select(axis, size - 1).copy_(_other(given, axis))
     with ProbedModel(forward) as trial:
-        base, last = ProbePassage(trial, {task.key: given}), ProbePassage(trial, {task.key: changed})
-    if len(base.outputs) != len(last.outputs):
-        return None
+        base, again, last = (_passed(trial, {task.key: each}) for each in (given, given, changed))
+    if len(base.outputs) != len(last.outputs) or not _are_alike(base, again):
+        return None  # or it draws numbers that no seed repeats
     for index, (before, after) in enumerate(zip(base.outputs, last.outputs, strict=True)):
         alike = is_plain_watched_tensor(before) and before.shape == after.shape
         moved = _by_step(probed_values_differ(before, after), given) if alike else None
@@ -124,6 +124,16 @@ def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSigh
             where = _where(align_passages([base, last], index), 1 / size, forward.variable) if earlier else ""
             return SequenceProbeSight(earlier, bool(moved.select(axis, size - 1).any()), where)
     return None
+
+
+def _passed(trial: ProbedModel, changed: dict[int | str, Tensor]) -> ProbePassage:
+    trial.put_back()
+    return ProbePassage(trial, changed)
+
+
+def _are_alike(first: ProbePassage, second: ProbePassage) -> bool:
+    pairs = zip(first.outputs, second.outputs, strict=False)
+    return all(a.shape == b.shape and not probed_values_differ(a, b).any() for a, b in pairs)
 
 
 def _by_step(output: Tensor, given: Tensor) -> Tensor | None:

@@ -26,21 +26,27 @@ class EventfulFunctions:
         self.resolver = resolver
         self.protocol = protocol
         self.engines = engines
-        self._methods: dict[str, list[Function]] | None = None
-        self.targets: dict[ast.Call, list[Function]] = {}  # what each call may run
+        self._targets: dict[ast.Call, list[Function]] = {}  # what each call may run
+        self._by_name: dict[ast.Call, str] = {}  # of calls whose object nobody knows: any method of that name
+        self._names: set[str] = set()  # of the methods that matter
         self.found = self._eventful()
+
+    def may_be_run_by(self, call: ast.Call) -> bool:
+        """Tell whether a call may run a function that matters."""
+        return self._by_name.get(call, "") in self._names or not self.found.isdisjoint(self._targets[call])
 
     def _eventful(self) -> set[ast.AST]:
         """Return the functions in which something of the protocol happens, be it in what they call."""
         found: set[ast.AST] = set()
-        callers: dict[ast.AST, set[ast.AST]] = {}
+        callers: dict[ast.AST | str, set[ast.AST]] = {}
         scopes = self.resolver.index.scope_of
         for module in self.modules:
             for call in module.all(ast.Call):
                 if self.protocol.call(call):
                     found.add(scopes[call])
-                targets = self.targets[call] = list(self._targets(call))
-                for target in targets:
+                targets = self._targets[call] = list(self._targets_of(call))
+                named = [self._by_name[call]] if call in self._by_name else []
+                for target in (*targets, *named):
                     callers.setdefault(target, set()).add(scopes[call])
             assignments: list[ast.Assign | ast.AugAssign] = [
                 *module.all(ast.Assign),
@@ -49,12 +55,18 @@ class EventfulFunctions:
             found |= {scopes[node] for node in assignments if self.protocol.assignment(node)}
         waiting = list(found)
         while waiting:
-            for caller in callers.get(waiting.pop(), set()) - found:
-                found.add(caller)
-                waiting.append(caller)
+            called = waiting.pop()
+            further = set(callers.get(called, ()))
+            is_method = isinstance(self.resolver.index.parents.get(called), ast.ClassDef)
+            if is_method and isinstance(called, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                name = called.name
+                further.update(() if name in self._names else callers.get(name, ()))
+                self._names.add(name)
+            waiting += further - found
+            found |= further
         return found
 
-    def _targets(self, call: ast.Call) -> Iterator[Function]:
+    def _targets_of(self, call: ast.Call) -> Iterator[Function]:
         """Yield the functions of the program that a call may run."""
         resolver = self.resolver
         owner = resolver.classes.of(call.func) if not isinstance(call.func, ast.Lambda) else None
@@ -68,7 +80,7 @@ class EventfulFunctions:
         if call in self.engines:
             yield from (each.function for each in self.engines[call].calls)
         if run is None and isinstance(call.func, ast.Attribute) and not self._is_of_library(call.func):
-            yield from self._of_that_name(call.func.attr)
+            self._by_name[call] = call.func.attr  # which of them runs may be clear only in the call's context
 
     def _decorated(self, call: ast.Call) -> Iterator[Function]:
         """Yield what a wrapper stands for, where it calls what its decorator was given."""
@@ -81,13 +93,3 @@ class EventfulFunctions:
     def _is_of_library(self, function: ast.Attribute) -> bool:
         """Tell `torch.load`: no class of the program has it, whatever the context."""
         return "." in (self.resolver.names.qualify(function) or "")
-
-    def _of_that_name(self, name: str) -> list[Function]:
-        """Return the methods of a name: which of them runs may be clear only in the call's context."""
-        if self._methods is None:
-            self._methods = {}
-            for module in self.modules:
-                for each in module.named_functions:
-                    if isinstance(self.resolver.index.parents.get(each), ast.ClassDef):
-                        self._methods.setdefault(each.name, []).append(each)
-        return self._methods.get(name, [])

@@ -16,7 +16,7 @@ class EventfulParts:
 
     def __init__(self, matter: EventfulFunctions) -> None:
         self.protocol, self.resolver = matter.protocol, matter.resolver
-        self.eventful, self.targets = matter.found, matter.targets
+        self._matter = matter
         index = matter.resolver.index
         self.kept = set(index.written).union(*index.attributes.values())  # attributes that hold something
         self._known: dict[ast.AST, list[tuple[ast.AST, Around]]] = {}
@@ -49,7 +49,7 @@ class EventfulParts:
 
     def is_quiet(self, call: ast.Call) -> bool:
         """Tell a call that is no event, whatever it is called with: of a library, or of what has none inside."""
-        if self.protocol.call(call) or not self.eventful.isdisjoint(self.targets[call]):
+        if self.protocol.call(call) or self._matter.may_be_run_by(call):
             return False
         function, linker = call.func, self.resolver.names
         if isinstance(

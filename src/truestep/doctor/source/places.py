@@ -6,9 +6,10 @@ folders between a file and the top of its project, since scripts put those on `s
 """
 
 import os
+import re
 import sys
 import tokenize
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from truestep.doctor.source.linking import BENEATH
 
@@ -48,6 +49,13 @@ class SourceDisk:
         """Tell whether a folder holds a module or another folder of this name."""
         path = os.path.join(folder, name)
         return self.exists(f"{path}.py") or os.path.isdir(path)
+
+    def holds(self, folder: str, name: str) -> bool:
+        """Tell whether a folder holds anything of this name, built or to be built: `name.so`, `name.pyx`, `name/`."""
+        try:
+            return any(each.split(".")[0] == name for each in os.listdir(folder))
+        except OSError:
+            return True  # it can't be looked into
 
     def is_top(self, folder: str) -> bool:
         """Tell whether a project begins in a folder."""
@@ -97,6 +105,10 @@ class SourceTexts(SourceDisk):
         path = os.path.join(folder, name)
         return f"{path}.py" in self.texts or any(each.startswith(path + os.sep) for each in self.texts)
 
+    def holds(self, folder: str, name: str) -> bool:
+        """Tell whether a folder holds a module or another folder of this name."""
+        return self.has(folder, name)
+
     def is_top(self, folder: str) -> bool:
         """Tell whether a project begins in a folder: in the one above all files."""
         return folder == os.path.commonpath([os.path.dirname(each) for each in self.texts])
@@ -130,6 +142,35 @@ class ImportPlaces:
         if found is not None:
             yield found
             yield from self._packages_from(os.path.dirname(found))
+
+    def lacks(self, home: str, name: str, dots: int, beside: Iterable[str] = ()) -> bool:
+        """Tell an import of a module that a folder of this project ought to hold, and does not.
+
+        A folder is a package of the project by its `__init__.py`, or by what else the file takes from it.
+        """
+        parts = name.split(".")
+        if dots:
+            folder = os.path.dirname(home)
+            for _ in range(dots - 1):
+                folder = os.path.dirname(folder)
+            return not self._leads_on(folder, parts)
+        roots = self._roots_with(os.path.dirname(home), parts[0]) if parts[0] not in _LIBRARIES else []
+        folders = [os.path.join(each, parts[0]) for each in roots]
+        is_own = any(
+            self.files.exists(os.path.join(folder, "__init__.py"))
+            or any(each.startswith(folder + os.sep) for each in beside)
+            for folder in folders
+        )
+        return len(parts) > 1 and is_own and not any(self._leads_on(each, parts) for each in roots)
+
+    def _leads_on(self, folder: str, parts: list[str]) -> bool:
+        """Tell whether each part of a name is there, or may be what the package above it gives that name."""
+        for part in parts:
+            own = os.path.join(folder, "__init__.py")
+            if not self.files.holds(folder, part):
+                return self.files.exists(own) and _may_give(self.files, own, part)
+            folder = os.path.join(folder, part)
+        return True
 
     def _packages_from(self, folder: str) -> list[str]:
         """Return the packages that a folder and those above it are, the innermost first."""
@@ -183,6 +224,15 @@ class ImportPlaces:
 
     def _is_top(self, folder: str) -> bool:
         return os.path.basename(folder) in _INSTALLED or self.files.is_top(folder)
+
+
+def _may_give(files: SourceDisk, package: str, name: str) -> bool:
+    """Tell a package that names a name, takes all of another, or reaches for what is on other paths."""
+    try:
+        text = files.text(package)
+    except (OSError, SyntaxError, ValueError):
+        return True
+    return re.search(rf"\b{re.escape(name)}\b|import \*|__path__|__getattr__|sys\.modules", text) is not None
 
 
 def _is_library(first: str, folder: str, root: str) -> bool:

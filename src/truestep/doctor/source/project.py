@@ -26,6 +26,7 @@ class SourceProject:
         self._trees: dict[ast.Module, str] = {}
         self._linked: set[str] = set()
         self._neighbours: dict[str, set[str]] = {}
+        self._imported: set[str] = set()
         self._components: dict[str, list[SourceModule]] = {}
         self._entries: ProgramEntries | None = None
 
@@ -50,6 +51,7 @@ class SourceProject:
             for found in self._reached(self.modules[full]):
                 self._neighbours.setdefault(full, set()).add(found)
                 self._neighbours.setdefault(found, set()).add(full)
+                self._imported.add(found)
                 if found not in self.modules and self._parse(found, self.modules[full].path):
                     waiting.append(found)
 
@@ -93,6 +95,23 @@ class SourceProject:
         """Return the path of the local file that an import means."""
         home = self._trees.get(importer)
         return self._places.find(home, name, dots) if home is not None else None
+
+    def lacks(self, module: SourceModule, node: ast.Import | ast.ImportFrom) -> bool:
+        """Tell an import of a module of this project that is not there."""
+        home = self._trees[module.tree]
+        if isinstance(node, ast.ImportFrom) and node.level and not node.module:
+            return any(
+                self._places.lacks(home, each.name, node.level) for each in node.names if each.name != "*"
+            )
+        names = (
+            [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
+        )
+        beside = self._neighbours.get(home, set())
+        return any(self._places.lacks(home, each, getattr(node, "level", 0), beside) for each in names)
+
+    def is_imported(self, module: SourceModule) -> bool:
+        """Tell whether another file of the program imports this one."""
+        return self._trees[module.tree] in self._imported
 
     # ── the order of what happens ─────────────────────────────────────────────────────────────
 

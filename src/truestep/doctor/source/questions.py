@@ -39,6 +39,12 @@ class Follower(Protocol):
     def entered_from(self, function: Function) -> "set[ast.AST]":
         """Return the calls from which a function was followed."""
 
+    def lacks(self, module: "SourceModule", node: ast.Import | ast.ImportFrom) -> bool:
+        """Tell an import of a module of this project that is not there."""
+
+    def is_imported(self, module: "SourceModule") -> bool:
+        """Tell whether another file of the program imports this one."""
+
 
 class WholeProgram:
     """One file with all that it is connected with by imports, the order of what happens there, and answers about all of it."""
@@ -85,6 +91,11 @@ class WholeProgram:
         return self.answer(identifiers_of)
 
     @property
+    def imported_names(self) -> set[str]:
+        """Every name that a file of the program takes from another."""
+        return self.answer(imported_names_of)
+
+    @property
     def texts(self) -> set[str]:
         """Every text that stands written in the program."""
         return self.answer(texts_of)
@@ -116,6 +127,14 @@ class WholeProgram:
         """Return the calls from which a function was followed."""
         return self._follower.entered_from(function) if self._follower is not None else set()
 
+    def lacks(self, node: ast.Import | ast.ImportFrom) -> bool:
+        """Tell an import of a module of this project that is not there."""
+        return self._follower is not None and self._follower.lacks(self.file, node)
+
+    def is_imported(self) -> bool:
+        """Tell whether another file of the program imports this one."""
+        return self._follower is not None and self._follower.is_imported(self.file)
+
     def home(self, node: ast.AST) -> "SourceModule":
         """Return the file of the program that a node stands in."""
         is_known = self._follower is not None and node in self.file.index.scope_of
@@ -131,6 +150,11 @@ def own_identifiers(file: "SourceModule") -> set[str]:
     """Return every name, attribute and keyword that a file uses; imports alone don't count."""
     names = {node.id for node in file.all(ast.Name)} | {node.attr for node in file.all(ast.Attribute)}
     return names | {node.arg for node in file.all(ast.keyword) if node.arg}
+
+
+def imported_names_of(files: "list[SourceModule]") -> set[str]:
+    """Return every name that is taken from a module."""
+    return {alias.name for file in files for node in file.all(ast.ImportFrom) for alias in node.names}
 
 
 def texts_of(files: "list[SourceModule]") -> set[str]:

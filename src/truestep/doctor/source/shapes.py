@@ -8,11 +8,16 @@ from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.outputs import num_outputs
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, seen_through
 
 ROW, COLUMN = "row", "column"
 KEEP_SHAPE = operations(shape="same")
 _MAKERS = operations(shape="sized counted")
+_SHAPED = operations(shape="other turned")
+_COUNTED = ("torch.arange", "torch.linspace", "torch.randperm")
+_NEW_AXIS = (":, None", "(:, None)", "..., None")
+_EACH = ("pow", "sqrt", "abs", "square", "clamp", "float", "contiguous")
+_WHOLE = ("mean", "sum", "nanmean", "nansum")
 
 
 @asked_once(None)
@@ -81,7 +86,7 @@ def _unpacked(module: SourceModule, value: ast.expr, place: tuple[int, ...]) -> 
 
 
 def _indexed(module: SourceModule, node: ast.Subscript) -> str | None:
-    if ast.unparse(node.slice) in (":, None", "(:, None)", "..., None"):
+    if ast.unparse(node.slice) in _NEW_AXIS:
         return COLUMN
     is_index = isinstance(node.value, ast.Call) and constant(node.slice) in (0, 1)
     return ROW if is_index and isinstance(node.value, ast.Call) and _reduces(module, node.value) else None
@@ -141,3 +146,68 @@ def _reduces(module: SourceModule, call: ast.Call) -> bool:
     dim = argument(call, 1 if qualified else 0, "dim")
     kept = argument(call, 2 if qualified else 1, "keepdim")
     return (qualified or method) and constant(dim) in (1, -1) and constant(kept) in (None, False)
+
+
+def is_table(module: SourceModule, difference: ast.BinOp) -> bool:
+    """Tell a difference of all with all that is meant: of a value with itself; or of positions, or with an axis that is
+    written there, if the whole is not averaged in sight."""
+    sides = difference.left, difference.right
+    if len({ast.dump(_without_shape(module, each)) for each in sides}) == 1:
+        return True
+    is_written = any(_is_counted(module, each) or _without_axis(each) is not each for each in sides)
+    return is_written and not _is_averaged(module, difference)
+
+
+def _without_axis(node: ast.expr) -> ast.expr:
+    """Return what an axis is written at: `a` of `a[:, None]` and `a.unsqueeze(1)`."""
+    match node:
+        case ast.Subscript() if ast.unparse(node.slice) in _NEW_AXIS:
+            return node.value
+        case ast.Call(func=ast.Attribute(attr="unsqueeze", value=held)):
+            return held
+    return node
+
+
+def _without_shape(module: SourceModule, node: ast.expr) -> ast.expr:
+    """Return the value of which only the shape was changed."""
+    made = seen_through(module, node) or node
+    match made:
+        case ast.Subscript() if (held := _without_axis(made)) is not made:
+            return _without_shape(module, held)
+        case ast.Call(func=ast.Attribute(attr=method, value=held)) if method in _SHAPED:
+            of_torch = module.qualify(made.func) == f"torch.{method}"
+            return _without_shape(module, made.args[0] if of_torch and made.args else held)
+    return made if isinstance(made, ast.Call) else node
+
+
+def _is_counted(module: SourceModule, node: ast.expr) -> bool:
+    """Tell what is made of `torch.arange(n)`: positions, which are no batch."""
+    made = seen_through(module, node)
+    match made:
+        case ast.Call(func=ast.Attribute(attr=method, value=held)):
+            is_method = method in KEEP_SHAPE or method in _SHAPED
+            return module.qualify(made.func) in _COUNTED or (is_method and _is_counted(module, held))
+        case ast.BinOp():
+            return _is_counted(module, made.left) or _is_counted(module, made.right)
+    return False
+
+
+def _is_averaged(module: SourceModule, node: ast.expr) -> bool:
+    """Tell whether one number is made of all of a value: `(value ** 2).mean()`, there or under its name."""
+    above = module.parents[node]
+    match above:
+        case ast.BinOp() | ast.UnaryOp():
+            return _is_averaged(module, above)
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            scope = module.scope(node)
+            return any(
+                _is_averaged(module, each) for each in module.reads(name) if module.scope(each) is scope
+            )
+        case ast.Attribute(attr=method) if isinstance(call := module.parents[above], ast.Call):
+            return not call.args if method in _WHOLE else method in _EACH and _is_averaged(module, call)
+        case ast.Call():
+            method = (module.qualify(above.func) or "").removeprefix("torch.")
+            return (
+                len(above.args) == 1 if method in _WHOLE else method in _EACH and _is_averaged(module, above)
+            )
+    return False

@@ -33,7 +33,7 @@ class InterruptSwallowed(SourceCheck):
     130.
 
     Evidence: the plain form in snippet 42 of the notes; bed E: 0 true, 1 debatable, 0 false; bed G: 0 true, 2
-    debatable, 0 false; bed I: 0 true, 3 debatable, 0 false.
+    debatable, 0 false; bed I: 0 true, 3 debatable, 0 false; bed L: 0 true, 12 debatable, 0 false.
     """
 
     code = "SAVE006"

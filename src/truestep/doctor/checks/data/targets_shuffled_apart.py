@@ -64,7 +64,7 @@ def _by_kind_of_target(batches: list[RowBatch]) -> list[list[RowBatch]]:
     """Return the batches that have targets, those of one kind together: a model may learn classes and pictures."""
     found: dict[tuple[int, bool], list[RowBatch]] = {}
     for each in batches:
-        if each.targets is not None and each.alone:
+        if each.targets is not None and each.alone and not each.of_several:
             found.setdefault((each.target_width, each.of_classes), []).append(each)
     return list(found.values())
 

@@ -48,7 +48,7 @@ class TrainingNotShuffled(SourceCheck):
     1 false; bed B: 2 true, 2 debatable, 0 false; bed C: 5 true, 1 debatable, 0 false; bed D: 1 true, 1
     debatable, 2 false; bed E: 9 true, 2 debatable, 2 false; bed F: 2 true, 1 debatable, 2 false; bed G: 0 true,
     1 debatable, 1 false; bed H: 0 true, 1 debatable, 0 false; bed I: 2 true, 0 false; bed K: 0 true, 1 false;
-    186 repositories: 3 true, 4 debatable, 9 false.
+    bed L: 0 true, 4 false; 186 repositories: 3 true, 4 debatable, 9 false.
     """
 
     code = "DATA001"

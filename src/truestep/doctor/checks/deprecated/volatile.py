@@ -9,7 +9,8 @@ from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import unwrapped
+from truestep.doctor.source.untaken import SettledValues
+from truestep.doctor.source.values import argument, unwrapped
 
 _TARGETS = re.compile(
     r"(^|[_.])(targets?|labels?|lbls?|priors?|anchors?|gts?|ground_?truths?|truths?|annos?|annotations?|ys?|y_true)([_.]?(vars?|v|batch|b|\d+))?$",
@@ -36,7 +37,7 @@ class Volatile(SourceCheck):
     Evidence: ZhaoJ9014/face.evoLVe a9897bda applications/align/detector.py:79; ZhaoJ9014/face.evoLVe a9897bda
     applications/align/detector.py:100; corpus: 3 true, 0 false; bed E: 9 true, 0 false; bed F: 15 true, 0
     false; bed G: 18 true, 0 false; bed H: 9 true, 0 false; bed I: 18 true, 0 false; bed K: 4 true, 7 debatable,
-    3 false; 186 repositories: 15 true, 8 debatable, 0 false.
+    3 false; bed L: 0 true, 3 false; 186 repositories: 15 true, 8 debatable, 0 false.
     """
 
     code = "OLD007"
@@ -45,8 +46,8 @@ class Volatile(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the keyword of Variable."""
         for call in module.calls("torch.autograd.Variable", "torch.Variable"):
-            given = any(word.arg == "volatile" for word in call.keywords)
-            if not given or is_without_grad(module, call):
+            given = argument(call, None, "volatile")
+            if given is None or SettledValues(module).holds(given) is False or is_without_grad(module, call):
                 continue
             if _is_target(module, call):
                 yield At(call, "volatile has no effect; by its name it needs no gradient anyway.", QUESTION)

@@ -34,7 +34,7 @@ class NoiseNotNormal(SourceCheck):
     Fix: torch.randn_like, with an n.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/085/main.py:31; bed A: 1 true, 0 false; bed F:
-    1 true, 0 false; bed K: 2 true, 0 false; 186 repositories: 5 true, 0 false.
+    1 true, 0 false; bed K: 2 true, 0 false; bed L: 1 true, 0 false; 186 repositories: 5 true, 0 false.
     """
 
     code = "LOSS030"

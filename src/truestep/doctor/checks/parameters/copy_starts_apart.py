@@ -39,7 +39,8 @@ class CopyStartsApart(SourceCheck):
 
     Fix: load_state_dict right after both are made, or copy.deepcopy.
 
-    Evidence: bed A: 2 true, 0 false; bed H: 0 true, 1 false; 186 repositories: 0 true, 1 false.
+    Evidence: bed A: 2 true, 0 false; bed H: 0 true, 1 false; bed L: 1 true, 0 false; 186 repositories: 0 true,
+    1 false.
     """
 
     code = "PARAM035"

@@ -50,7 +50,8 @@ class OptionIgnored(SourceCheck):
 
     Evidence: bed A: 2 true, 0 false; bed B: 2 true, 0 false; bed C: 1 true, 0 false; bed D: 3 true, 0 false;
     bed E: 2 true, 1 debatable, 0 false; bed F: 4 true, 0 false; bed G: 6 true, 4 debatable, 0 false; bed H: 0
-    true, 2 debatable, 1 false; bed K: 1 true, 0 false; 186 repositories: 7 true, 2 debatable, 0 false.
+    true, 2 debatable, 1 false; bed K: 1 true, 0 false; bed L: 1 true, 0 false; 186 repositories: 7 true, 2
+    debatable, 0 false.
     """
 
     code = "PARAM038"

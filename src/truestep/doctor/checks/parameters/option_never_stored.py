@@ -42,8 +42,8 @@ class OptionNeverStored(SourceCheck):
 
     Fix: store it in __init__.
 
-    Evidence: bed F: 2 true, 0 false; bed I: 2 true, 1 false; bed K: 7 true, 0 false; 186 repositories: 3 true,
-    0 false.
+    Evidence: bed F: 2 true, 0 false; bed I: 2 true, 1 false; bed K: 7 true, 0 false; bed L: 0 true, 1
+    debatable, 0 false; 186 repositories: 3 true, 0 false.
     """
 
     code = "PARAM047"

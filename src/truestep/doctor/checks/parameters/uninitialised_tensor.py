@@ -28,7 +28,7 @@ class UninitialisedTensor(SourceCheck):
 
     Evidence: Project-MONAI/tutorials b3c6c998
     competitions/kaggle/RANZCR/4th_place_solution/models/seg_model.py:228; corpus: 1 true, 0 false; bed K: 0
-    true, 1 false; 186 repositories: 1 true, 1 false.
+    true, 1 false; bed L: 1 true, 0 false; 186 repositories: 1 true, 1 false.
     """
 
     code = "PARAM011"

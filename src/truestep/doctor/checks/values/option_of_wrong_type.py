@@ -34,7 +34,8 @@ class OptionOfWrongType(SourceCheck):
 
     Evidence: bed A: 7 true, 0 false; bed B: 4 true, 0 false; bed C: 9 true, 0 false; bed D: 3 true, 0 false;
     bed E: 8 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 0 false; bed H: 7 true, 0 false; bed I: 11
-    true, 0 false; bed K: 5 true, 0 false; 186 repositories: 31 true, 1 false.
+    true, 0 false; bed K: 5 true, 0 false; bed L: 0 true, 2 debatable, 0 false; 186 repositories: 31 true, 1
+    false.
     """
 
     code = "VALUE019"

@@ -56,8 +56,8 @@ class VariableWithoutValue(SourceCheck):
     Fix: `global NAME` (of an outer function: `nonlocal NAME`), a parameter, or the name that is meant.
 
     Evidence: bed E: 12 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 1 debatable, 0 false; bed H: 28
-    true, 3 debatable, 0 false; bed I: 18 true, 0 false; bed K: 57 true, 3 debatable, 0 false; 186 repositories:
-    91 true, 12 debatable, 0 false.
+    true, 3 debatable, 0 false; bed I: 18 true, 0 false; bed K: 57 true, 3 debatable, 0 false; bed L: 27 true, 1
+    debatable, 0 false; 186 repositories: 91 true, 12 debatable, 0 false.
     """
 
     code = "VALUE041"
@@ -207,29 +207,62 @@ def _may_lack_a_value(module: SourceModule) -> bool:
     linker = module.names
     known = {*dir(builtins), *_GIVEN, "__file__"}
     is_starred = any(alias.name == "*" for each in module.all(ast.ImportFrom) for alias in each.names)
-    for (name, scope), line in _first_reads(module).items():
+    deleted = _deleted(module)
+    for (name, scope), reads in _reads(module).items():
         owner = linker.owner(name, scope) if name not in known else None
         if owner is None:
-            if name not in known and not is_starred:
+            if name not in known and not is_starred and not all(_is_of_class(module, each) for each in reads):
                 return True
-        elif (owner is scope and isinstance(scope, Function)) or not _bound_in(module, owner, name):
-            if line <= _bound_at(module, owner, name):
+            continue
+        gone = deleted.get((name, owner), _NEVER)
+        if gone < _NEVER and (
+            owner is not scope or any(each.lineno >= gone for each in reads if _is_load(each))
+        ):
+            return True
+        if (owner is scope and isinstance(scope, Function)) or not _bound_in(module, owner, name):
+            if min(each.lineno for each in reads) <= _bound_at(module, owner, name):
                 return True
     return False
 
 
-def _first_reads(module: SourceModule) -> dict[tuple[str, Scope], int]:
-    """Return the first line on which each name of a scope is read, `x += 1` among them; 0 for one that is deleted."""
-    first: dict[tuple[str, Scope], int] = {}
+def _reads(module: SourceModule) -> dict[tuple[str, Scope], list[ast.Name]]:
+    """Return where each name of a scope is read, `x += 1` and `del x` among them."""
+    found: dict[tuple[str, Scope], list[ast.Name]] = {}
     added = {each.target for each in module.all(ast.AugAssign)}
     inside = _read_where_they_go_through(module)
     for each in module.all(ast.Name):
-        if each in inside or (isinstance(each.ctx, ast.Store) and each not in added):
-            continue
-        key = each.id, module.index.scope_of[each]
-        line = 0 if isinstance(each.ctx, ast.Del) else each.lineno
-        first[key] = min(line, first.get(key, _NEVER))
-    return first
+        if each not in inside and (not isinstance(each.ctx, ast.Store) or each in added):
+            found.setdefault((each.id, module.index.scope_of[each]), []).append(each)
+    return found
+
+
+def _deleted(module: SourceModule) -> dict[tuple[str, Scope], int]:
+    """Return the first line on which a name of a scope is deleted."""
+    found: dict[tuple[str, Scope], int] = {}
+    for each in module.all(ast.Name):
+        if isinstance(each.ctx, ast.Del):
+            key = each.id, module.index.scope_of[each]
+            found[key] = min(each.lineno, found.get(key, _NEVER))
+    return found
+
+
+def _is_load(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
+
+
+def _is_of_class(module: SourceModule, read: ast.Name) -> bool:
+    """Tell `@rate.setter` and `x = y + 1` in the body of a class that gave the name its value on a line before."""
+    owner = next((each for each in module.ancestors(read) if isinstance(each, ast.ClassDef)), None)
+    function = module.index.enclosing(read, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    if owner is None or (function is not None and not _is_decorator(function, read, module)):
+        return False
+    bound = module.classes.attributes(owner).get(read.id, ())
+    return any(each.node in owner.body and each.line < read.lineno for each in bound)
+
+
+def _is_decorator(function: ast.AST, read: ast.Name, module: SourceModule) -> bool:
+    decorators = getattr(function, "decorator_list", [])
+    return any(each is read or each in module.ancestors(read) for each in decorators)
 
 
 def _read_where_they_go_through(module: SourceModule) -> set[ast.Name]:
