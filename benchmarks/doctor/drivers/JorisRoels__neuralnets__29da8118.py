@@ -19,9 +19,11 @@ net = nn.Sequential(nn.Conv2d(1, 8, 3, padding=1), nn.ReLU(), nn.Conv2d(8, 2, 3,
 criterion = CrossEntropyLoss()
 optimizer = torch.optim.Adam(net.parameters(), lr=1e-3)
 for epoch in range(3):
+    total = 0.0
     for picture, label, mask in loader:
         optimizer.zero_grad()
         loss = criterion(net(picture), label, mask=mask)
         loss.backward()
         optimizer.step()
-    print(f"epoch {epoch} loss {loss.item():.4f}")
+        total += loss.item()
+    print(f"epoch {epoch} loss {total / len(loader):.4f}")

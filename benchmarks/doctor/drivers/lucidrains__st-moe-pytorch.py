@@ -24,8 +24,9 @@ for epoch in range(3):
     for x, y in DataLoader(TensorDataset(xs, ys), batch_size=16, shuffle=True):
         given = moe(into(x), **noisy)
         error = F.mse_loss(out(given[0]), y)
-        loss = error + given.balance_loss.sum() + given.router_z_loss.sum()
+        balance, z = given[-2:]
+        loss = error + balance.sum() + z.sum()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    print(f"epoch {epoch} loss {loss.item():.4f} z {given.router_z_loss.item():.4f}")
+    print(f"epoch {epoch} loss {loss.item():.4f} z {z.item():.4f}")

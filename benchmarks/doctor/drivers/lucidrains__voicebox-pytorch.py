@@ -24,7 +24,9 @@ from voicebox_pytorch.voicebox_pytorch import ConditionalFlowMatcherWrapper, Voi
 torch.manual_seed(0)
 fault = os.environ["FAULTY"][-8:]
 old = fault in ("86a7de9d", "7fe620fe")
-sizes = {"num_phoneme_tokens": 16, "dim_phoneme_emb": 16} if old else {"num_cond_tokens": 16, "dim_cond_emb": 16}
+sizes = (
+    {"num_phoneme_tokens": 16, "dim_phoneme_emb": 16} if old else {"num_cond_tokens": 16, "dim_cond_emb": 16}
+)
 box = VoiceBox(dim=32, depth=2, dim_head=16, heads=2, ff_mult=2, **sizes)
 options = {} if old else {"duration_predictor": torch.nn.Identity()}
 wrapper = ConditionalFlowMatcherWrapper(box, cond_drop_prob=0.2, **options)
