@@ -8,6 +8,7 @@ import pickle
 import runpy
 import sys
 import types
+from pathlib import Path
 
 import numpy as np
 import torch
@@ -37,7 +38,7 @@ gym = types.ModuleType("gym")
 gym.make = lambda name: World()
 sys.modules["gym"] = gym
 states = rng.standard_normal((512, 3))
-with open("expert.p", "wb") as file:
+with Path("expert.p").open("wb") as file:
     pickle.dump(np.hstack([states, states[:, :1]]), file)
 
 torch.autograd.Variable = lambda data, volatile=False, requires_grad=False: data

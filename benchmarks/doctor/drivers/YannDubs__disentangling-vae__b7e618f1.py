@@ -9,8 +9,8 @@ from torch.utils.data import DataLoader, TensorDataset
 stand_ins("openTSNE", "umap", "wandb", "utils", "utils.fid", "imageio")
 from disvae.evaluate import Evaluator
 from disvae.models.losses import get_loss_f
-from disvae.training import Trainer
 from disvae.models.vae import init_specific_model
+from disvae.training import Trainer
 
 np.product = np.prod  # its name of old
 torch.manual_seed(0)

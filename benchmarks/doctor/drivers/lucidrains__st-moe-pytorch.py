@@ -5,10 +5,9 @@ import os
 
 import torch
 import torch.nn.functional as F
+from st_moe_pytorch.st_moe_pytorch import MoE
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
-
-from st_moe_pytorch.st_moe_pytorch import MoE
 
 torch.manual_seed(0)
 noisy = {"noise_gates": True} if os.environ["FAULTY"].endswith("51727d00") else {}

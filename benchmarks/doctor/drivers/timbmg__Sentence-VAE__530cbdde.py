@@ -20,11 +20,12 @@ class Words:
 
 sys.modules["nltk.tokenize"].TweetTokenizer = Words
 import random
+from pathlib import Path
 
 random.seed(0)
 names = [f"w{n}" for n in range(12)]
 for split, count in (("train", 240), ("valid", 40)):
-    with open(f"ptb.{split}.txt", "w") as file:
+    with Path(f"ptb.{split}.txt").open("w") as file:
         for _ in range(count):
             start = random.randrange(12)
             words = [names[(start + n) % 12] for n in range(random.randrange(4, 9))]
