@@ -15,7 +15,7 @@ rng = np.random.default_rng(0)
 labels = [rng.integers(0, 3, (8, 12, 12)).repeat(4, 1).repeat(4, 2) for _ in range(2)]
 volumes = {f"labels{n}": each for n, each in enumerate(labels)}
 volumes |= {f"data{n}": each / 2 + 0.1 * rng.standard_normal(each.shape) for n, each in enumerate(labels)}
-sys.modules["neuralnets.util.io"].read_volume = lambda path, type=None: volumes[path]
+sys.modules["neuralnets.util.io"].read_volume = lambda path, **options: volumes[path]
 from neuralnets.data.datasets import StronglyLabeledMultiVolumeDataset
 
 torch.manual_seed(0)
