@@ -34,6 +34,7 @@ class Change:
     cleared: bool = False  # whether gradients are cleared beforehand
     moved: str = ""  # the block of parameters that is moved
     by: float = 0.0  # how far
+    at: int | None = None  # before which call of torch; None where the batch is handed over
     opens_cuts: bool = False  # whether detach() and no_grad() leave the graph whole
     option: str = ""  # the criterion's that has another value
     value: float = 0.0  # which; or what an item is filled with

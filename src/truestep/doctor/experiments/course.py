@@ -12,6 +12,7 @@ from truestep.doctor.experiments.step_child import AMID
 
 MOST_EVALUATIONS = 2
 STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
+_STEP_ALONE, _STEP_ALONE_AT_LAST = 4, 12  # steps, where no batch was gone on with
 # files that hold a batch back until the next one is there
 _LOOKS_AHEAD = ("accelerate/data_loader.py",)
 
@@ -34,6 +35,8 @@ class TrainingCourse:
         self._places = list(STEP_PLACES)
         self._has_begun_epoch = False  # one that was tried
         self._has_looked_at_memory = False
+        self._has_looked_at_step = False
+        self._num_steps_made = 0
         self._steps_alone = 0  # so many steps in a row that no batch was handed over for
         self._has_forked = False
         self._why_not: dict[int, Counter[str]] = {}  # at each batch, by the data set
@@ -41,6 +44,7 @@ class TrainingCourse:
     def stepped(self) -> None:
         """An optimizer has stepped."""
         self._steps += 1
+        self._num_steps_made += 1
         self._trained.update(data for _, data in self._since_step[-1:])
         self._steps_alone = 0 if self._since_step else self._steps_alone + 1
         self._since_step = []
@@ -106,6 +110,19 @@ class TrainingCourse:
     def looks_at_memory(self) -> None:
         """Note that a batch in memory is looked for: once in a run."""
         self._has_looked_at_memory = True
+
+    def is_step_alone(self, *, is_whole: bool) -> bool:
+        """Whether a step was made just now from which one may go on to the next, whatever its batch is: once in a run.
+
+        Args:
+            is_whole: whether all optimizers have made as many steps.
+        """
+        least = _STEP_ALONE if is_whole else _STEP_ALONE_AT_LAST
+        return self._num_steps_made >= least and not self._has_looked_at_step
+
+    def looks_at_step(self) -> None:
+        """Note that one was gone on from."""
+        self._has_looked_at_step = True
 
     def begins_epoch(self, iterator: Any) -> bool:
         """Tell, of a batch that was just noted, whether it is the first of a training pass over data that were passed before."""

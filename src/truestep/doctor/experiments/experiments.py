@@ -29,7 +29,7 @@ from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
 from truestep.doctor.forks.obstacles import why_no_fork
 from truestep.doctor.relations.examples import Examples, UnclearExamplesError, find_examples
-from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation
+from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation, StepRelation
 from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.history import WatchHistory
 from truestep.doctor.runtime.looking import watched_sensitive_layers
@@ -55,9 +55,14 @@ class RelationRecord:
     not_in_memory: str | None = None  # why no batch in memory is known, where none of a loader was used
 
     @property
+    def is_known(self) -> bool:
+        """Whether it held or was broken at some place."""
+        return bool(self.held or self.broken)
+
+    @property
     def outcome(self) -> RelationOutcome:
         """Return what came of it; what does not apply at one place and was not tried at another counts as not tried."""
-        if self.broken or self.held:
+        if self.is_known:
             return "broken" if self.broken else "held"
         return "not applicable" if self.not_applicable and not self.not_tried else "not tried"
 
@@ -110,12 +115,18 @@ class Experiments:
     def stepped(self) -> None:
         """An optimizer has stepped; in a child that is forked here the script goes on."""
         self.course.stepped()
-        if self._relations and self.course.steps_from_memory:
-            self.course.looks_at_memory()
-            try:
+        if not self._relations:
+            return
+        try:
+            if self.course.steps_from_memory:
+                self.course.looks_at_memory()
                 self._try_out("step", self._memory_experiment, self._look_at_memory)
-            except ChildGoesOn:
-                return
+            elif self.course.is_step_alone(is_whole=self._have_stepped_together()):
+                self.course.looks_at_step()
+                if not any(self.records[each.code].is_known for each in self._without_batch()):
+                    self._try_out("step alone", self._step_alone_experiment)
+        except ChildGoesOn:
+            self._relations = []
 
     def _are_models_resting(self) -> bool:
         models = self._history.models
@@ -124,7 +135,11 @@ class Experiments:
     def _try_out(
         self, kind: str, begin: Callable[[], Experiment], look: Callable[[], None] | None = None
     ) -> None:
-        wanted = [each for each in self._relations if each.tried_at == kind]
+        wanted = (
+            self._without_batch()
+            if kind == "step alone"
+            else [each for each in self._relations if each.tried_at == kind]
+        )
         self.budget.begin_place()
         try:
             if (obstacle := why_no_fork()) is not None:
@@ -199,28 +214,44 @@ class Experiments:
         batch = batch_in_memory(self._seen_in_memory)
         return self._experiment_of(None, find_examples(batch), 0, batch)
 
+    def _without_batch(self) -> list[ExperimentRelation]:
+        """Return the relations of a step that its batch need not be known for."""
+        return [each for each in self._relations if isinstance(each, StepRelation) and not each.needs_batch]
+
+    def _have_stepped_together(self) -> bool:
+        """Tell whether all optimizers have made as many steps."""
+        return len({each.num_steps for each in self._history.stepping()}) == 1
+
+    def _step_alone_experiment(self) -> StepExperiment:
+        """Return an experiment with the next steps, whatever their batch is."""
+        return StepExperiment(self._plan(None, Examples(None, 1, {}, {})), watched_user_place(), self.budget)
+
     def _experiment_of(
         self, iterator: Any, examples: Examples, ahead: int, in_memory: Mapping[str, Tensor] | None = None
     ) -> StepExperiment:
-        stepping = self._history.stepping()
-        optimizers = [each.optimizer for each in stepping]
-        parameters = self._parameters(optimizers)
-        layers = {name: module for model in self._history.models for name, module in model.named_modules()}
-        plan = StepPlan(
-            iterator,
-            examples,
-            parameters,
-            optimizers,
-            max(1, self.course.num_steps) if in_memory is None else 1,
-            layers,
-            ahead,
-            all(each.num_steps == stepping[0].num_steps for each in stepping),
-            user_criteria(self._history.models, self._history.names),
-            in_memory=in_memory,
-        )
+        plan = self._plan(iterator, examples, batches_ahead=ahead, in_memory=in_memory)
         if plan.examples.count < 2:
             raise RelationNotApplicableError("the batch holds a single example")
         return StepExperiment(plan, watched_user_place(), self.budget)
+
+    def _plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
+        optimizers = [each.optimizer for each in self._history.stepping()]
+        layers = {name: module for model in self._history.models for name, module in model.named_modules()}
+        together = self._have_stepped_together()
+        has_batch = bool(examples.leaves)
+        num_steps = self.course.num_steps if has_batch else len(optimizers) if together else 1
+        return StepPlan(
+            iterator,
+            examples,
+            self._parameters(optimizers),
+            optimizers,
+            1 if more.get("in_memory") is not None else max(1, num_steps),
+            layers,
+            steps_together=together,
+            criteria=user_criteria(self._history.models, self._history.names),
+            has_batch=has_batch,
+            **more,
+        )
 
     def _epoch_experiment(self, iterator: Any, batch: Any) -> EpochExperiment:
         plan = epoch_plan(iterator, batch)
@@ -256,7 +287,7 @@ class Experiments:
     def outcome(self, code: str) -> tuple[RelationOutcome, str | None]:
         """Return what came of a relation, and why where it was not tried."""
         record = self.records[code]
-        if record.held or record.broken:
+        if record.is_known:
             return record.outcome, None
         relation = next((each for each in self._relations if each.code == code), None)
         criteria = user_criteria(self._history.models, self._history.names)

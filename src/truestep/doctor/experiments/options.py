@@ -67,6 +67,8 @@ def criterion_options(criteria: Mapping[str, nn.Module]) -> Iterator[CriterionOp
 def changed_options(experiment: "StepExperiment") -> Iterator[tuple[CriterionOption, Change]]:
     """Yield some options, each with a child's change of it."""
     for option in islice(criterion_options(experiment.plan.criteria), _MOST_OPTIONS):
+        if _is_index(option) and not experiment.plan.has_batch:
+            continue  # which one would show is in the batch
         value = _other_value(option, experiment.plan.examples)
         yield option, Change(option=f"{option.criterion}.{option.name}", value=value)
 
@@ -75,8 +77,12 @@ def _other_value(option: CriterionOption, examples: "Examples") -> float:
     """Return another value that shows: of an index to ignore, the most usual label."""
     if isinstance(option.value, float):
         return 1.7 * option.value + 0.13
-    usual = _usual_label(examples, option.value) if "ind" in option.name or "pad" in option.name else None
+    usual = _usual_label(examples, option.value) if _is_index(option) else None
     return option.value + 1 if usual is None else usual
+
+
+def _is_index(option: CriterionOption) -> bool:
+    return not isinstance(option.value, float) and ("ind" in option.name or "pad" in option.name)
 
 
 def _usual_label(examples: "Examples", but: float) -> int | None:

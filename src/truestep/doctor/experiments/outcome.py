@@ -23,8 +23,11 @@ class StepSeen:
     """One step of an optimizer in a child."""
 
     optimizer: int  # which one, in the order of the run's
-    losses: list[float]  # that went backward since the step before
+    losses: list[float]  # that went backward since the step before, or before that one, where none did
     gradients: dict[str, Tensor | None] = field(default_factory=dict)
+    first_call: int | None = None  # of torch, from the fork on, that its loss is computed by
+    reads_model: bool = False  # whether numbers of the model are read on the way to its loss
+    shares_losses: bool = False  # with the step before
 
 
 @dataclass
@@ -88,7 +91,7 @@ class ChildOutcome:
 
 
 def _plain(step: StepSeen) -> dict[str, Any]:
-    return {"optimizer": step.optimizer, "losses": step.losses, "gradients": step.gradients}
+    return dict(vars(step))
 
 
 def _row_sums(written: list[Any]) -> RowSums:

@@ -59,6 +59,14 @@ def demand_slopes(experiment: "StepExperiment") -> None:
         raise ExperimentNotTriedError(
             "the loss computes in half precision, which hides what a small step changes"
         )
+    if any(each.reads_model for each in base.steps):
+        raise ExperimentNotTriedError(
+            "numbers of the model are read on the way to the loss, and the batch may depend on them"
+        )
+    if any(each.shares_losses and len(each.losses) > 1 for each in base.steps):
+        raise ExperimentNotTriedError(
+            "several losses go backward before several optimizers step, so it is not known which is whose"
+        )
     if base.own_backward is not None:
         raise ExperimentNotTriedError(f"the gradient goes through {base.own_backward}")
     if all(each._backward_hooks for each in experiment.plan.parameters.values()):
@@ -97,7 +105,8 @@ def slope_moves(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float
 def graph_cuts(experiment: "StepExperiment") -> list[GraphCut]:
     """Return where graphs end by other means than detach() and no_grad()."""
     found = []
-    for each in experiment.child(Change(opens_cuts=True)).cuts:
+    opened = Change(opens_cuts=True, at=experiment.base.steps[0].first_call)
+    for each in experiment.child(opened).cuts:
         operation, _, line = each.rpartition(" ")
         if (place := Place.of_text(line)) is not None:
             found.append(GraphCut(operation, place))
@@ -132,7 +141,8 @@ def _loss(experiment: "StepExperiment", move: BlockMove, by: float) -> float:
     if by:
         key = f"{move.step} {move.name}"
         experiment.moves[key] = move.directions
-        found = experiment.changed(Change(moved=key, by=by))
+        at = experiment.base.steps[move.step].first_call
+        found = experiment.changed(Change(moved=key, by=by, at=at))
     else:
         found = experiment.base
     return sum(found.steps[move.step].losses)
@@ -140,7 +150,7 @@ def _loss(experiment: "StepExperiment", move: BlockMove, by: float) -> float:
 
 def _is_cut_as_written(experiment: "StepExperiment", move: BlockMove, measured: float) -> bool:
     """Tell whether the gradient is the slope where detach() and its kin leave the graph whole, or they can't be left out."""
-    opened = Change(opens_cuts=True)
+    opened = Change(opens_cuts=True, at=experiment.base.steps[move.step].first_call)
     if experiment.goes_another_way(opened):
         return True
     if experiment.child(opened).scores_samples:

@@ -13,6 +13,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
 from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
@@ -49,6 +50,7 @@ class StepPlan:
     criteria: Mapping[str, nn.Module] = field(default_factory=dict)  # of the script's own, by name
     in_full_precision: bool = False  # whether autocast is off
     in_memory: Mapping[str, Tensor] | None = None  # the batch's tensors, where no loader hands it over
+    has_batch: bool = True  # whether it is known what the batch is
 
 
 class StepChild:
@@ -76,6 +78,7 @@ class StepChild:
         self._cuts: GraphCuts | None = None
         self._opened: OpenedCuts | None = None
         self._results: FollowedResults | None = None
+        self._first_use: FirstUse | None = None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
         self._is_amid = (
@@ -87,7 +90,7 @@ class StepChild:
         self._life.listen()
         examples, change, plan = self._plan.examples, self._change, self._plan
         self._wrap()
-        if not self._waiting:
+        if not self._waiting and change.at is None:
             self._change_parameters()
         change.set_option(plan.criteria)
         count = change.count(examples)
@@ -110,17 +113,25 @@ class StepChild:
     def _follow(self, batch: Any, count: int) -> None:
         """Put in place what looks at the step."""
         change, plan, enter = self._change, self._plan, self._entered.enter_context
-        if change.records_rows:
+        if change.at is not None:
+            begin = self._open_cuts if change.opens_cuts else self._change_parameters
+            enter(CallsCounted(change.at, begin))
+        elif change.records_rows:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change.opens_cuts:
-            self._opened = enter(OpenedCuts())
-            self._cuts = enter(GraphCuts())
-            WatchWrappers().function(torch.autograd, "grad", self._cuts.gradient)
+            self._open_cuts()
         elif change.follows_results:
             self._results = enter(FollowedResults(plan.layers))
+        elif change == Change() and not plan.has_batch:
+            self._first_use = enter(FirstUse(plan.parameters.values()))
         elif change == Change():
             self._sight = enter(DataSight(plan.examples.like(batch), plan.parameters.values()))
             self._sight.rests = self._waiting > 0
+
+    def _open_cuts(self) -> None:
+        self._opened = self._entered.enter_context(OpenedCuts())
+        self._cuts = self._entered.enter_context(GraphCuts())
+        WatchWrappers().function(torch.autograd, "grad", self._cuts.gradient)
 
     def _collated(self) -> Any:
         """Return a batch of one example as the loader makes it: what is padded is no longer than that example."""
@@ -131,7 +142,8 @@ class StepChild:
         """Clear gradients, and move parameters, before the batch that is used, not before one that was held back."""
         for each in self._plan.parameters.values() if self._change.cleared else ():
             each.grad = None
-        move_parameters(self._plan.parameters, self._directions, self._change.by)
+        with unseen():
+            move_parameters(self._plan.parameters, self._directions, self._change.by)
 
     def _wrap(self) -> None:
         wrappers = WatchWrappers()
@@ -150,8 +162,11 @@ class StepChild:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             outermost, self._depth = self._depth == 0, self._depth + 1
             roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
-            if outermost and self._sight is not None:
-                self._note_own_backward(roots, kwargs)
+            if outermost and self._change == Change():
+                with unseen():
+                    self._note_own_backward(roots, kwargs)
+                    if self._first_use is not None:
+                        self._first_use.goes_backward(roots)
             if outermost and self._rows is not None and not self._waiting:
                 self._rows.reaches(roots)
             if outermost and self._results is not None:
@@ -224,7 +239,11 @@ class StepChild:
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
         own = {name for name, each in self._plan.parameters.items() if id(each) in held}
         number = next((i for i, each in enumerate(self._plan.optimizers) if each is optimizer), -1)
-        step = StepSeen(number, self._losses, gradients)
+        first = self._first_use.step() if self._first_use is not None else ()
+        step = StepSeen(number, self._losses, gradients, *first)
+        if not step.losses and self._life.seen.steps:  # one loss for several optimizers
+            before = vars(self._life.seen.steps[-1])
+            step = StepSeen(**{**before, "optimizer": number, "gradients": gradients, "shares_losses": True})
         if not own:  # a wrapper of one that is known, or one that trains something else
             return
         self._life.seen.steps.append(step)

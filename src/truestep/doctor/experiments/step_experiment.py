@@ -70,19 +70,27 @@ class StepExperiment:
             ExperimentNotTriedError: it can't be told that the batch is all that the step sees of the data.
         """
         found = self.child(Change())
-        if not found.touched and found.error is None and found.steps and not self.plan.batches_ahead:
+        if (
+            self.plan.has_batch
+            and not found.touched
+            and found.error is None
+            and found.steps
+            and not self.plan.batches_ahead
+        ):
             found = self._held_back()
         if found.error is not None:
             raise ExperimentNotTriedError(why_child_raised(found.error))
         if not found.steps:
             raise ExperimentNotTriedError("no optimizer stepped before the script was over")
-        if not found.touched:
+        if not found.steps[0].losses:
+            raise ExperimentNotTriedError("gradients come from no backward()")
+        if self.plan.has_batch and not found.touched:
             raise ExperimentNotTriedError(
                 "no operation before the step was given the batch that was handed over"
             )
         if found.foreign is not None:
             raise ExperimentNotTriedError(f"the step used {found.foreign}")
-        if found.other_loaders:
+        if self.plan.has_batch and found.other_loaders:
             raise ExperimentNotTriedError("another loader handed over a batch for the same step")
         own = [each.optimizer for each in found.steps]
         if len(set(own)) < len(own):

@@ -52,6 +52,8 @@ class ExperimentRelation(Check):
 class StepRelation(ExperimentRelation):
     """A relation of what one batch makes of the gradients."""
 
+    needs_batch: ClassVar[bool] = True  # whether it changes the batch, so that it must be known
+
     @abstractmethod
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask for children, and compare them."""

@@ -37,6 +37,7 @@ class GradientIsNoSlope(StepRelation):
     """
 
     code = "REL011"
+    needs_batch = False
     num_children = 7  # and five for each further block, where a cut in writing is in the way
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:

@@ -44,6 +44,7 @@ class GradientsLeftOver(StepRelation):
     """
 
     code = "REL007"
+    needs_batch = False
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients where those of before are cleared beforehand."""

@@ -52,6 +52,7 @@ class LayerResultLost(StepRelation):
     """
 
     code = "REL012"
+    needs_batch = False
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask a child which results it lost."""

@@ -49,6 +49,7 @@ class OptionWithoutEffect(StepRelation):
     """
 
     code = "REL013"
+    needs_batch = False
     num_children = 2
 
     def why_not_applicable(self, criteria: "Mapping[str, nn.Module]") -> str | None:
