@@ -1,0 +1,30 @@
+# SPDX-License-Identifier: Apache-2.0
+"""How the ranks of a run find each other."""
+
+import json
+import threading
+import time
+
+from torch.distributed import HashStore
+
+from truestep.run import together
+
+
+def test_a_word_of_an_earlier_run_is_not_waited_for(monkeypatch):
+    """A rank that comes to its second run after rank 0: the offer with its first word is outdated as soon as it has another."""
+    monkeypatch.setattr(together.time, "monotonic", lambda: 0.0)  # no time passes, so nothing is waited out
+    store, agreed = HashStore(), []
+    store.set("truestep/word/0", "zero")
+    store.set("truestep/word/1", "of the first run")
+    offering = threading.Thread(target=lambda: agreed.append(together._offer(store, 2)), daemon=True)
+    offering.start()
+    store.get("truestep/offer")
+    store.set("truestep/word/1", "of the second run")
+    until = time.time() + 60
+    while time.time() < until and not agreed:
+        offer = json.loads(store.get("truestep/offer"))
+        if offer["words"][1] == "of the second run":
+            store.set(f"truestep/yes/{offer['name']}/1", "1")
+        time.sleep(0.001)
+    offering.join(10)
+    assert agreed
