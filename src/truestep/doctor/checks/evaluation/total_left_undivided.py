@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, walk
+from truestep.doctor.source.names import Function, last_part, walk
 from truestep.doctor.source.uses import names_read
 
 _WORD = re.compile(r"\w+")
+_MATRIX = re.compile(r"confusion|(^|_)hist", re.IGNORECASE)
 
 
 class TotalLeftUndivided(SourceCheck):
@@ -68,6 +69,7 @@ class TotalLeftUndivided(SourceCheck):
                         and name not in divided
                         and name not in divisor
                         and name not in divisors
+                        and not _is_count(module, added)
                         and _used_whole(function, name, last)
                     ):
                         yield At(last, f"{name!r} is summed beside these, and never divided.", RISK)
@@ -110,7 +112,18 @@ def _used_whole(function: Function, name: str, last: ast.stmt) -> bool:
     ]
     reads = [each for each in walk(function) if isinstance(each, ast.Name) and each.id == name]
     later = any(isinstance(each.ctx, ast.Load) and each.lineno > last.lineno for each in reads)
-    return later and not any(name in names_read(each.left) for each in divided)
+    return later and not any(name in names_read(each) for each in divided)
+
+
+def _is_count(module: SourceModule, added: ast.AugAssign) -> bool:
+    """Tell a number of samples, and a confusion matrix: the ratios that they are for need no division."""
+    values = [added.value, *(each for each in module.definitions(added.value) if each is not None)]
+    asked = [last_part(each.func) for each in values if isinstance(each, ast.Call)]
+    asked += [last_part(each.value) for each in values if isinstance(each, ast.Subscript)]
+    makers = [module.home(each).scope(each) for each in values]
+    functions = [each for each in makers if isinstance(each, ast.FunctionDef)]
+    asked += [each.name for each in functions if each is not module.scope(added)]
+    return any(each in ("size", "len", "numel", "shape") or _MATRIX.search(each) for each in asked)
 
 
 def _divided_in_place(function: Function) -> set[str]:
