@@ -57,7 +57,7 @@ MISTAKES = {
     ),
     "a schedule itself": (
         lambda run: learner(run, schedule=torch.optim.lr_scheduler.LambdaLR(SGD([DATA]), lambda _: 1.0)),
-        r"schedule=LambdaLR\(\.\.\.\) of 'linear'.*ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.LambdaLR\(o, \.\.\.\)\)",
+        r"schedule=LambdaLR\(\.\.\.\) of 'linear'.*lambda o: torch\.optim\.lr_scheduler\.LambdaLR\(o, .*which.*ts\.per_epoch",
     ),
     "an optimizer's name": (
         lambda run: learner(run, optimizer="adam"),
