@@ -111,6 +111,10 @@ TABLES = (
     "return ((row - row.view(-1, 1)) ** 2).mean()",
     "column = row.unsqueeze(-1)\n    return (column - row).abs().mean()",
     "lengths = x.argmax(1)\n    return (torch.arange(9) / 9 - lengths[:, None]).abs()",
+    "squares = (torch.arange(9) - times[:, None]) ** 2\n    squares = squares / 2\n    return squares.min(1)",
+    "hats = (times[:, None] - torch.arange(9)) ** 2\n    for _ in x:\n        half = hats / 2\n        hats = -half",
+    "while x.any():\n        column = column.unsqueeze(1)\n        x = (column - column) ** 2",
+    "while x.any():\n        places = places.view(-1)\n        x = (row[:, None] - places) ** 2",
     "bins = torch.arange(9) * 0.5\n    hats = 1 - (bins - times.unsqueeze(-1)).abs()\n    return hats.clamp(min=0) / hats.sum(1)",
 )
 AVERAGED = (
@@ -118,6 +122,8 @@ AVERAGED = (
     "return (row - times.unsqueeze(1)).pow(2).mean()",
     "return torch.abs(row - times[:, None]).mean()",
     "squares = (row - times[:, None]) ** 2\n    return squares.mean()",
+    "squares = (row - times[:, None]) ** 2\n    squares = squares / 2\n    return squares.mean()",
+    "far = (row - times[:, None]) ** 2\n    for _ in x:\n        half = far / 2\n        far = -half\n    return far.sum()",
     "return torch.mean((row - times[:, None]) ** 2)",
     "return 0.5 * ((row - times.unsqueeze(-1)) ** 2).sum()",
     "goal = torch.linspace(0, 1, 8)\n    return ((head(x) - goal) ** 2).mean()",

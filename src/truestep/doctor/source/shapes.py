@@ -152,7 +152,7 @@ def is_table(module: SourceModule, difference: ast.BinOp) -> bool:
     """Tell a difference of all with all that is meant: of a value with itself; or of positions, or with an axis that is
     written there, if the whole is not averaged in sight."""
     sides = difference.left, difference.right
-    if len({ast.dump(_without_shape(module, each)) for each in sides}) == 1:
+    if len({ast.dump(_without_shape(module, each) or each) for each in sides}) == 1:
         return True
     is_written = any(_is_counted(module, each) or _without_axis(each) is not each for each in sides)
     return is_written and not _is_averaged(module, difference)
@@ -168,8 +168,9 @@ def _without_axis(node: ast.expr) -> ast.expr:
     return node
 
 
-def _without_shape(module: SourceModule, node: ast.expr) -> ast.expr:
-    """Return the value of which only the shape was changed."""
+@asked_once(None)
+def _without_shape(module: SourceModule, node: ast.expr, depth: int = 0) -> ast.expr | None:  # noqa: ARG001 - asked so
+    """Return the value of which only the shape was changed; None where it is made of itself."""
     made = seen_through(module, node) or node
     match made:
         case ast.Subscript() if (held := _without_axis(made)) is not made:
@@ -180,7 +181,8 @@ def _without_shape(module: SourceModule, node: ast.expr) -> ast.expr:
     return made if isinstance(made, ast.Call) else node
 
 
-def _is_counted(module: SourceModule, node: ast.expr) -> bool:
+@asked_once(False)
+def _is_counted(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:  # noqa: ARG001 - asked so
     """Tell what is made of `torch.arange(n)`: positions, which are no batch."""
     made = seen_through(module, node)
     match made:
@@ -192,7 +194,8 @@ def _is_counted(module: SourceModule, node: ast.expr) -> bool:
     return False
 
 
-def _is_averaged(module: SourceModule, node: ast.expr) -> bool:
+@asked_once(False)
+def _is_averaged(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:  # noqa: ARG001 - asked so
     """Tell whether one number is made of all of a value: `(value ** 2).mean()`, there or under its name."""
     above = module.parents[node]
     match above:
