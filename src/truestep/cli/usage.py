@@ -2,7 +2,6 @@
 """Mistyped commands and options: one plain message with the nearest names, as wide as it needs to be."""
 
 import re
-from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, cast
 
@@ -112,12 +111,7 @@ def _no_option(word: str, context: Any) -> str:
     words = {name.removeprefix("--").replace("-", "_"): name for name in sorted(known)}
     if here := option_by_other_name(word.strip("-").replace("-", "_"), list(words)):
         return f"There is no option {word!r}. Here it is called {words[here]}."
-    # without their dashes, which all have in common
-    close = get_close_matches(
-        word.strip("-"), [each.strip("-") for each in sorted({*known, "--help"})], n=3, cutoff=0.55
-    )
-    meant = f"Did you mean {' or '.join(repr(f'--{each}') for each in close)}? " if close else ""
-    nearest = f"{meant}There are: {', '.join(sorted({*known, '--help'}))}."
+    nearest = nearest_names(word, known | {"--help"})
     if context.command.name == "doctor":
         return (
             f"There is no option {word!r} of the doctor's. If it is the script's, it stands behind the file: "

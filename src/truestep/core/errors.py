@@ -96,8 +96,10 @@ def nearest_names(word: str, known: Iterable[str]) -> str:
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
     """Return the question that names the nearest of some names, with a blank after it; nothing where none is near."""
-    close = difflib.get_close_matches(word, sorted(known), n=3, cutoff=0.55)
-    return f"Did you mean {' or '.join(repr(name) for name in close)}? " if close else ""
+    # options without their dashes, which all have in common
+    bare = {name.lstrip("-"): name for name in sorted(known)}
+    close = difflib.get_close_matches(word.lstrip("-"), bare, n=3, cutoff=0.55)
+    return f"Did you mean {' or '.join(repr(bare[name]) for name in close)}? " if close else ""
 
 
 def did_you_mean_path(path: Path) -> str:

@@ -5,7 +5,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from functools import partial
@@ -210,18 +210,18 @@ def _offer(store: Any, size: int) -> str:
 
 def _agrees(store: Any, name: str, rank: int, word: str) -> bool:
     """Whether a rank says yes within a second. No, as soon as it has another word: this one was of an earlier run."""
-    until = time.monotonic() + 1.0
-    while not store.check([f"truestep/yes/{name}/{rank}"]):
-        if time.monotonic() > until or store.get(f"truestep/word/{rank}").decode() != word:
-            return False
-        time.sleep(0.002)
-    return True
+
+    def is_outdated() -> bool:
+        return bool(store.get(f"truestep/word/{rank}").decode() != word)
+
+    return _comes(store, f"truestep/yes/{name}/{rank}", 1.0, is_outdated)
 
 
-def _comes(store: Any, key: str, seconds: float) -> bool:
+def _comes(store: Any, key: str, seconds: float, is_in_vain: Callable[[], bool] = lambda: False) -> bool:
+    """Whether a key is there within so many seconds, unless it turns out that it is waited for in vain."""
     until = time.monotonic() + seconds
     while not store.check([key]):
-        if time.monotonic() > until:
+        if time.monotonic() > until or is_in_vain():
             return False
         time.sleep(0.002)
     return True
