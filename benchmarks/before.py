@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Saves, loads, a report and samples by this code and by an older one, in turns, each in a process of its own.
+"""Saves, loads, a report, samples and what grows by this code and by an older one, in turns, each in a process of its own.
 
     mkdir /tmp/before; git archive COMMIT src | tar -x -C /tmp/before
     python benchmarks/before.py /tmp/before/src [--repeats 3] [--folder .]
@@ -53,6 +53,7 @@ def samples(name):
 
 def measures(folder, lines):
     saves = [sys.executable, str(HERE / "checkpoints" / "many_tensors.py"), "--folder", folder, "--one"]
+    grows = [sys.executable, str(HERE / "growing.py"), "--folder", folder]
     own = [sys.executable, __file__, folder]
     return {
         "torch.save and fsync, 1 GB": [*saves, "torch_save"],
@@ -62,6 +63,9 @@ def measures(folder, lines):
         f"report, {LINES:,} lines": [*own, "--report", lines],
         "samples that draw from np.random": [*own, "--samples", "numpy"],
         "samples by length": [*own, "--samples", "by length"],
+        "two ranks": [*grows, "first_updates"],
+        "a watched step with a save": [*grows, "watched_saves"],
+        "a step with a save": [*grows, "many_kept"],
     }
 
 
