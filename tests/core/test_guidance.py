@@ -91,7 +91,7 @@ def test_every_option_of_the_data_is_named_at_the_source():
 
 def test_no_row_is_left_that_nothing_asks(things):
     known = {*(f"{each}(NAME=...)" for each in CALLS), *(f"{each}.NAME" for each in HELD)}
-    known |= {"phrases", "ts.NAME", "ts.NAME()", "NAME=...", "NAME(...)", "beside an update"}
+    known |= {"phrases", "ts.NAME", "ts.NAME()", "NAME=...", "NAME(...)", "VALUE(...)", "beside an update"}
     known |= {"a learner given to"}  # whose rows are names of modules that take one
     assert known | {"run.NAME = ...", "source.NAME = ..."} == {*PLACES}
     for call in CALLS:
