@@ -214,7 +214,7 @@ class Run(SealedAttributes, Shown):
         )
         learner = opening.make_learner(modules, optimizer, options, self.context)
         self._shared.tracked.add_own_buffers(self.context.learners[options.name])
-        self.session.has_learner()
+        self.session.beside.begin()  # from here on it may be stepped by hand
         return learner
 
     def _free_name(self, modules: Modules) -> str:
