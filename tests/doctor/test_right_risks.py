@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Programs of strangers whose counts stand right beside means, and beside them faulty ones."""
+"""Programs of strangers that are right, or that nobody can judge from what is in sight, and beside each a faulty one."""
 
 import pytest
 
-from tests.support.told import loud
+from tests.support.told import loud, told
+from truestep.doctor.finding import Severity
 
 # ── EVAL032: totals that need no division ──────────────────────────────────────────────────────
 
@@ -49,3 +50,112 @@ def test_a_count_beside_means_is_no_total_left_undivided(name: str, added: str, 
 @pytest.mark.parametrize(("name", "added", "then"), LEFT)
 def test_a_sum_beside_means_is_told(name: str, added: str, then: str) -> None:
     assert loud("EVAL032", COUNTED.format(name=name, added=added, then=then))
+
+
+# ── DATA001: rows that a class out of sight gives ──────────────────────────────────────────────
+
+TRAINS = """
+{head}
+net = nn.Linear(4, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+{made}
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+"""
+CROPS = "from volumes.data import Crops"
+INNER = """
+class Turned(torch.utils.data.Dataset):
+    def __init__(self, inner):
+        self.inner = inner
+    def __len__(self):
+        return len(self.inner)
+    def __getitem__(self, i):
+        x, y = self.inner[i]
+        return x.flip(0), y
+"""
+OUT_OF_SIGHT = [
+    (CROPS, "loader = DataLoader(Crops(x, y, len_epoch=100), batch_size=4)"),
+    (CROPS, "rows = Crops(x, y)\nloader = DataLoader(rows, batch_size=4, num_workers=2)"),
+    ("import volumes", "rows = volumes.data.Crops('a.h5')\nloader = DataLoader(dataset=rows, batch_size=4)"),
+    (CROPS, "def rows():\n    return Crops(x, y)\nloader = DataLoader(rows(), batch_size=4)"),
+    (CROPS, "class Mine(Crops):\n    pass\nloader = DataLoader(Mine(x, y), batch_size=4)"),
+    (CROPS, "loader = DataLoader(torch.utils.data.Subset(Crops(x), range(9)), batch_size=4)"),
+    (CROPS, "loader = DataLoader(torch.utils.data.ConcatDataset([Crops(x), Crops(y)]), batch_size=4)"),
+    (CROPS, "rows = Crops(x) if big else Crops(y)\nloader = DataLoader(rows, batch_size=4)"),
+    (
+        CROPS,
+        "seen, kept = torch.utils.data.random_split(Crops(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)",
+    ),
+    (CROPS, "rows = {'train': Crops(x), 'val': Crops(y)}\nloader = DataLoader(rows['train'], batch_size=4)"),
+    (CROPS, "loader = DataLoader(Crops(x) + Crops(y), batch_size=4)"),
+    (f"{CROPS}\n{INNER}", "loader = DataLoader(Turned(Crops(x)), batch_size=4)"),
+    (f"{CROPS}\n{INNER}", "rows = Crops(x)\nrows = Turned(rows)\nloader = DataLoader(rows, batch_size=4)"),
+    ("from .volumes import Crops", "loader = DataLoader(Crops(x), batch_size=4)"),
+    ("from volumes import build", "loader = DataLoader(build(options, split='train'), batch_size=4)"),
+]
+OWN = """
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, x):
+        self.x = x
+    def __len__(self):
+        return len(self.x)
+    def __getitem__(self, i):
+        return self.x[i]
+"""
+IN_SIGHT = [
+    ("", "loader = DataLoader(torch.utils.data.TensorDataset(x, y), batch_size=4)"),
+    ("from torchvision import datasets", "loader = DataLoader(datasets.MNIST('d'), batch_size=4)"),
+    (OWN, "loader = DataLoader(Rows(x), batch_size=4)"),
+    (f"{CROPS}\n{OWN}", "loader = DataLoader(torch.utils.data.Subset(Rows(x), range(9)), batch_size=4)"),
+    (f"{CROPS}\n{OWN.replace('torch.utils.data.Dataset', 'Crops')}", "loader = DataLoader(Rows(x), batch_size=4)"),
+    ("from datasets import load_dataset", "loader = DataLoader(load_dataset('a')['train'], batch_size=4)"),
+    ("", "loader = DataLoader(list(zip(x, y)), batch_size=4)"),
+    (f"{OWN}\n{INNER}", "loader = DataLoader(Turned(Rows(x)), batch_size=4)"),
+    (OWN, "seen, kept = torch.utils.data.random_split(Rows(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)"),
+    (OWN, "def rows(kind):\n    return Rows(kind)\nloader = DataLoader(rows('train'), batch_size=4)"),
+    ("import pandas as pd", "loader = DataLoader(pd.read_csv('a').values, batch_size=4)"),
+]  # fmt: skip
+DRAWING = """
+class Drawn(torch.utils.data.Dataset):
+    def __init__(self, x):
+        self.x = x
+    def __len__(self):
+        return 1000
+    def __getitem__(self, _):
+        return self.x[torch.randint(len(self.x), (1,))]
+"""
+DRAWN = [
+    "loader = DataLoader(Turned(Drawn(x)), batch_size=4)",
+    "loader = DataLoader(Drawn(x), batch_size=4)",
+    "loader = DataLoader(torch.utils.data.Subset(Drawn(x), range(9)), batch_size=4)",
+    "both = torch.utils.data.ConcatDataset([Drawn(x), Drawn(y)])\nloader = DataLoader(both, batch_size=4)",
+    "seen, kept = torch.utils.data.random_split(Drawn(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)",
+    "def rows():\n    return Drawn(x)\nloader = DataLoader(rows(), batch_size=4)",
+]
+
+
+@pytest.mark.parametrize(("head", "made"), OUT_OF_SIGHT)
+def test_what_a_class_out_of_sight_gives_is_a_question(head: str, made: str) -> None:
+    assert told("DATA001", TRAINS.format(head=head, made=made)) == [Severity.QUESTION]
+
+
+@pytest.mark.parametrize(("head", "made"), IN_SIGHT)
+def test_rows_in_their_order_are_told(head: str, made: str) -> None:
+    assert loud("DATA001", TRAINS.format(head=head, made=made))
+
+
+@pytest.mark.parametrize("made", DRAWN)
+def test_what_draws_its_own_places_is_silent(made: str) -> None:
+    assert not told("DATA001", TRAINS.format(head=DRAWING + INNER, made=made))
+
+
+def test_a_class_of_another_file_is_in_sight() -> None:
+    files = {
+        "rows.py": OWN,
+        "main.py": TRAINS.format(
+            head="from rows import Rows", made="loader = DataLoader(Rows(x), batch_size=4)"
+        ),
+    }
+    assert loud("DATA001", files)
