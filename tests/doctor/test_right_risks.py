@@ -159,3 +159,170 @@ def test_a_class_of_another_file_is_in_sight() -> None:
         ),
     }
     assert loud("DATA001", files)
+
+
+# ── GRAD011: a graph that who calls back goes through again and again ──────────────────────────
+
+HEAD = """
+from functools import partial
+from tkinter import Button
+import matplotlib.pyplot as plt
+net = nn.Linear(4, 3)
+x = torch.randn(1, 4, requires_grad=True)
+"""
+AGAIN = [
+    """
+out = net(x)
+def explain(event):
+    k = int(event.xdata)
+    score = out[0, k].sum()
+    score.backward(retain_graph=True)
+    plt.imshow(x.grad)
+plt.gcf().canvas.mpl_connect('button_press_event', explain)
+""",
+    """
+def main():
+    def draw(inp, out, k):
+        net.zero_grad()
+        labels = torch.LongTensor([k])
+        loss = torch.mean(F.cross_entropy(out, labels))
+        loss.backward(retain_graph=True)
+        plt.imshow(inp.grad)
+    out = net(x)
+    def onclick(e):
+        draw(x, out, int(e.xdata))
+    plt.gcf().canvas.mpl_connect('button_press_event', onclick)
+    plt.show()
+main()
+""",
+    """
+class Viewer:
+    def __init__(self, net, x):
+        self.net, self.x = net, x
+        self.out = self.net(self.x)
+        plt.gcf().canvas.mpl_connect('key_press_event', self.on_key)
+    def on_key(self, event):
+        loss = self.out[0, int(event.key)].sum()
+        loss.backward(retain_graph=True)
+        print(self.x.grad)
+Viewer(net, x)
+""",
+    """
+out = net(x)
+def explain():
+    loss = out.max(1).values.sum()
+    loss.backward(retain_graph=True)
+    print(x.grad)
+Button(root, text='why', command=explain)
+""",
+    """
+out = net(x)
+def explain(k):
+    loss = out[:, k].sum()
+    loss.backward(retain_graph=True)
+    print(x.grad)
+for k in range(3):
+    Button(root, text='why', command=lambda k=k: explain(k))
+""",
+    """
+out = net(x)
+def explain(k):
+    loss = out[:, k].sum()
+    loss.backward(retain_graph=True)
+    print(x.grad)
+Button(root, text='why', command=partial(explain, 2))
+""",
+    """
+out = net(x)
+def update(value):
+    loss = (out * value).sum()
+    loss.backward(retain_graph=True)
+    print(x.grad)
+slider.on_changed(update)
+""",
+    """
+out = net(x)
+@button.on_click
+def explain(event):
+    loss = out.sum()
+    loss.backward(retain_graph=True)
+    print(x.grad)
+""",
+    """
+out = net(x)
+def first():
+    loss = out[0].sum()
+    loss.backward(retain_graph=True)
+handlers = {'a': first}
+while True:
+    handlers[input()]()
+""",
+]
+ONCE = [
+    """
+def explain(event):
+    out = net(x)
+    score = out[0, int(event.xdata)].sum()
+    score.backward(retain_graph=True)
+    plt.imshow(x.grad)
+plt.gcf().canvas.mpl_connect('button_press_event', explain)
+""",
+    """
+out = net(x)
+loss = out.sum()
+loss.backward(retain_graph=True)
+print(x.grad)
+""",
+    """
+def predict():
+    return net(x)
+def onclick(e):
+    loss = predict()[0].sum()
+    loss.backward(retain_graph=True)
+    print(x.grad)
+plt.gcf().canvas.mpl_connect('button_press_event', onclick)
+""",
+    """
+def train():
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward(retain_graph=True)
+        opt.step()
+Button(root, text='train', command=train)
+""",
+    """
+def step(x, y):
+    opt.zero_grad()
+    loss = F.cross_entropy(net(x), y)
+    loss.backward(retain_graph=True)
+    opt.step()
+Button(root, text='train', command=lambda: step(x, y))
+""",
+    """
+def explain(out):
+    loss = out.sum()
+    loss.backward(retain_graph=True)
+    print(x.grad)
+explain(net(x))
+""",
+]
+
+
+@pytest.mark.parametrize("program", AGAIN)
+def test_a_graph_that_handlers_go_through_at_each_event_is_kept_for_a_reason(program: str) -> None:
+    assert not loud("GRAD011", HEAD + program)
+
+
+@pytest.mark.parametrize("program", ONCE)
+def test_a_graph_that_is_made_at_each_event_is_kept_without_need(program: str) -> None:
+    assert loud("GRAD011", HEAD + program)
+
+
+def test_a_graph_is_kept_for_a_handler_of_another_file() -> None:
+    files = {
+        "viewing.py": "def explain(out, k):\n    loss = out[:, k].sum()\n    loss.backward(retain_graph=True)\n",
+        "main.py": HEAD
+        + "from viewing import explain\nout = net(x)\nslider.on_changed(lambda k: explain(out, k))\n",
+    }
+    assert not loud("GRAD011", files)
