@@ -115,6 +115,10 @@ IN_SIGHT = [
     (f"{OWN}\n{INNER}", "loader = DataLoader(Turned(Rows(x)), batch_size=4)"),
     (OWN, "seen, kept = torch.utils.data.random_split(Rows(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)"),
     (OWN, "def rows(kind):\n    return Rows(kind)\nloader = DataLoader(rows('train'), batch_size=4)"),
+    (
+        "from coding import encode\n" + OWN.replace("self.x = x", "self.x = encode(x)"),
+        "loader = DataLoader(Rows(x), batch_size=4)",
+    ),
     ("import pandas as pd", "loader = DataLoader(pd.read_csv('a').values, batch_size=4)"),
 ]  # fmt: skip
 DRAWING = """
@@ -326,3 +330,105 @@ def test_a_graph_is_kept_for_a_handler_of_another_file() -> None:
         + "from viewing import explain\nout = net(x)\nslider.on_changed(lambda k: explain(out, k))\n",
     }
     assert not loud("GRAD011", files)
+
+
+# ── LOSS011: logarithms that never meet a 0, or that are no tensor's ───────────────────────────
+
+BOUNDED = [
+    "p = F.softmax(torch.softmax(net(x), 1), 1)\nloss = -torch.log(p).mean()",
+    "p = net(x).softmax(1)\np = F.softmax(p, dim=1)\nloss = F.nll_loss(p.log(), y)",
+    "p = torch.sigmoid(torch.sigmoid(net(x)))\nloss = -(y * torch.log(p)).mean()",
+    "p = torch.sigmoid(torch.tanh(net(x)))\nloss = -torch.log(p).mean()",
+    "p = F.softmax(F.normalize(net(x)), dim=-1)\nloss = -p.log()[0, 1]",
+    """
+def nll(p, y):
+    p = F.softmax(p, dim=1)
+    return F.nll_loss(torch.log(p), y)
+loss = nll(net(x).softmax(1), y)
+""",
+    """
+def focal(pred, target, classes):
+    if classes == 1:
+        pred = F.sigmoid(pred)
+    else:
+        pred = F.softmax(pred, dim=1).float()
+    return -(torch.pow(1 - pred, 2) * torch.log(pred) * target).sum()
+class Focal(nn.Module):
+    def forward(self, pred, target):
+        if self.classes == 1:
+            pred = F.sigmoid(pred)
+        else:
+            pred = F.softmax(pred, dim=1).float()
+        return focal(pred, target, self.classes)
+""",
+    """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.body = nn.Sequential(nn.Linear(4, 3), nn.Softmax(dim=1))
+    def forward(self, x):
+        return self.body(x)
+net = Net()
+loss = -F.softmax(net(x), 1).log().mean()
+""",
+    "act = nn.Softmax(dim=1)\nloss = -act(act(net(x))).log().mean()",
+    "loss = -nn.Softmax(1)(nn.Softmax(1)(net(x))).log().mean()",
+    "import triton.language as tl\nf = tl.log(tl.sigmoid(tl.load(p)))",
+    "import jax, jax.numpy as jnp\nf = jnp.log(jax.nn.softmax(z))",
+    "import numpy as np\nfrom scipy.special import softmax\nf = np.log(softmax(z))",
+    "import tensorflow as tf\nf = tf.math.log(tf.nn.softmax(z))",
+    """
+def step(i, f, m):
+    with torch.no_grad():
+        log_f = torch.log(torch.sigmoid(f))
+        new = torch.maximum(log_f + m, i)
+        return torch.exp(log_f + m - new), new
+""",
+    """
+@torch.no_grad()
+def step(i, f, m):
+    log_f = f.sigmoid().log()
+    return torch.logaddexp(log_f + m, i)
+""",
+]
+UNBOUNDED = [
+    "p = F.softmax(net(x), 1)\nloss = -torch.log(p).mean()",
+    "p = net(x).softmax(1)\nloss = F.nll_loss(p.log(), y)",
+    "p = F.softmax(F.normalize(net(x)) / 0.01, dim=-1)\nloss = -p.log()[0, 1]",
+    "act = nn.Softmax(dim=1)\nloss = -act(net(x)).log().mean()",
+    "body = nn.Sequential(nn.Sigmoid(), nn.Linear(4, 3), nn.Softmax(1))\nloss = -body(torch.tanh(x)).log().mean()",
+    "p = F.softmax(F.relu(net(x)), dim=-1)\nloss = -p.log()[0, 1]",
+    """
+def nll(p, y):
+    p = F.softmax(p, dim=1)
+    return F.nll_loss(torch.log(p), y)
+loss = nll(net(x), y)
+""",
+    """
+def nll(p, y):
+    p = F.softmax(p, dim=1)
+    return F.nll_loss(torch.log(p), y)
+loss = nll(net(x).softmax(1), y) + nll(net(x), y)
+""",
+    """
+def step(i, f, m):
+    log_f = torch.log(torch.sigmoid(f))
+    new = torch.maximum(log_f + m, i)
+    return torch.exp(log_f + m - new), new
+""",
+    """
+with torch.no_grad():
+    p = net(x).softmax(1)
+    entropy = -(p * p.log()).sum()
+""",
+]
+
+
+@pytest.mark.parametrize("program", BOUNDED)
+def test_a_logarithm_that_meets_no_0_is_silent(program: str) -> None:
+    assert not loud("LOSS011", program)
+
+
+@pytest.mark.parametrize("program", UNBOUNDED)
+def test_a_logarithm_of_what_can_be_0_is_told(program: str) -> None:
+    assert loud("LOSS011", program)

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, Class, method_of
+from truestep.doctor.source.names import Binding, Class, last_part, method_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, seen_through, sources
@@ -149,7 +149,7 @@ def _one_wrapping_less(module: SourceModule, node: ast.expr) -> list[ast.expr]:
 
 
 def _read_by_index(module: SourceModule, owner: Class) -> list[ast.expr]:
-    """Return the data sets that an object hands the index on to: `self.rows[i]`."""
+    """Return the objects that an object hands the index on to: `self.rows[i]`; what functions give are tables, as a rule."""
     method = module.classes.method(owner, "__getitem__")
     asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
     items = module.inside(method, ast.Subscript) if method is not None else []
@@ -160,7 +160,8 @@ def _read_by_index(module: SourceModule, owner: Class) -> list[ast.expr]:
         and isinstance(each.slice, ast.Name)
         and each.slice.id == asked
     ]
-    return [each for held in kept for each, _ in sources(module, held) if each is not None]
+    made = [each for held in kept for each, _ in sources(module, held)]
+    return [each for each in made if isinstance(each, ast.Call) and last_part(each.func)[:1].isupper()]
 
 
 def is_out_of_sight(module: SourceModule, made: ast.expr) -> bool:
