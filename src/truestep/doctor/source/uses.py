@@ -10,8 +10,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.decorators import leaves_alone
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import EXITS, dotted, walk
+from truestep.doctor.source.names import EXITS, Function, dotted, walk
 from truestep.doctor.source.once import each_once
 
 Names = frozenset[str]
@@ -256,6 +257,18 @@ def reads_followed(module: SourceModule, read: ast.expr) -> list[ast.expr]:
         for each in each_once([read], lambda each: _reads_inside(module, each) or ())
     }
     return [each for each, further in inner.items() if further is None]
+
+
+def is_handed_on(module: SourceModule, function: Function) -> bool:
+    """Tell a function that others call as often as they like: it is given away, registered by a decorator, or a lambda calls it."""
+    if isinstance(function, ast.Lambda) or not leaves_alone(module.resolver, function):
+        return True
+    reads = [each for file in module.program.linked for each in file.read_under(function.name)]
+    away = [each for each in reads if not module.resolver.index.is_called(each)]
+    scopes = [module.home(call).scope(call) for call in module.functions.callers(function)]
+    return any(isinstance(each, ast.Lambda) for each in scopes) or any(
+        isinstance(each, ast.Attribute) or module.functions.named(each) is function for each in away
+    )
 
 
 def _reads_inside(module: SourceModule, read: ast.expr) -> list[ast.expr] | None:
