@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
+from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner
 
 
+@properties_are_no_methods("run")
 @methods_raise_option_errors("run")
 class Run(SealedAttributes, Shown):
     """One training and its directory.
