@@ -32,6 +32,7 @@ MEAN = 15
 SMOOTH = {
     "doctor.md",
     "doctor-run.md",
+    "doctor-watch.md",
     "doctor-output.md",
     "experiments.md",
     "relations.md",
