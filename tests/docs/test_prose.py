@@ -33,6 +33,7 @@ SMOOTH = {
     "doctor.md",
     "doctor-run.md",
     "doctor-watch.md",
+    "doctor-files.md",
     "doctor-output.md",
     "experiments.md",
     "relations.md",
