@@ -36,6 +36,7 @@ SMOOTH = {
     "doctor-files.md",
     "doctor-output.md",
     "experiments.md",
+    "experiments-list.md",
     "relations.md",
     "running.md",
     "keeping.md",
