@@ -97,7 +97,7 @@ class NameMisspelt(Explainer):
     types = ("AttributeError", "NameError", "TypeError", "ImportError")
     messages = (
         r"'?(?P<kind>[\w.]{1,200})'? object has no attribute '(?P<attribute>\w+)'",
-        r"module '(?P<module>(?!numpy')[\w.]+)' has no attribute '(?P<attribute>\w+)'",
+        r"module '(?P<module>[\w.]+)' has no attribute '(?P<attribute>\w+)'",
         r"type object '(?P<kind>\w+)' has no attribute '(?P<attribute>\w+)'",
         r"name '(?P<name>\w+)' is not defined",
         r"(?P<function>[\w.<>]{1,200})\(\) got an unexpected keyword argument '(?P<keyword>\w+)'",
