@@ -73,12 +73,7 @@ class RunLoop:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
 
-    def batches(
-        self,
-        stream: StreamCursor,
-        keeps: object,
-        limit: int | None = None,
-    ) -> Generator[Any]:
+    def batches(self, stream: StreamCursor, keeps: object, limit: int | None = None) -> Generator[Any]:
         """Yield the rest of a pass; the leader's requests are the moments between two steps.
 
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is

@@ -54,9 +54,7 @@ class RunStore:
             assert self._run.is_main
             self._run.owner.check()
             store = CheckpointStore(
-                self.folder,
-                retention=self._run.saving.retention(),
-                background=self._run.saving.background,
+                self.folder, retention=self._run.saving.retention(), background=self._run.saving.background
             )
             # the lock was free in between, and whoever took it may have gone on
             if self._left_at is not None and store.next_sequence > self._left_at:
