@@ -15,11 +15,7 @@ import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward_of_losses, backward_of_part
-from truestep.engine.batches import (
-    Batch,
-    batch_to_device,
-    split_along,
-)
+from truestep.engine.batches import Batch, batch_to_device, split_along
 from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
