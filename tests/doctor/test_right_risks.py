@@ -115,6 +115,7 @@ IN_SIGHT = [
     (f"{OWN}\n{INNER}", "loader = DataLoader(Turned(Rows(x)), batch_size=4)"),
     (OWN, "seen, kept = torch.utils.data.random_split(Rows(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)"),
     (OWN, "def rows(kind):\n    return Rows(kind)\nloader = DataLoader(rows('train'), batch_size=4)"),
+    ("from volumes import Rows" + OWN, "loader = DataLoader(Rows(x), batch_size=4)"),
     (
         "from coding import encode\n" + OWN.replace("self.x = x", "self.x = encode(x)"),
         "loader = DataLoader(Rows(x), batch_size=4)",
