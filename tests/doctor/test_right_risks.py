@@ -433,3 +433,41 @@ def test_a_logarithm_that_meets_no_0_is_silent(program: str) -> None:
 @pytest.mark.parametrize("program", UNBOUNDED)
 def test_a_logarithm_of_what_can_be_0_is_told(program: str) -> None:
     assert loud("LOSS011", program)
+
+
+# ── SAVE005: notebooks of one run ──────────────────────────────────────────────────────────────
+
+KEEPS = """
+net = nn.Linear(4, 3)
+opt = torch.optim.Adam(net.parameters())
+{before}
+for epoch in range({first}, 10):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+    {saved}
+"""
+SAVED = [
+    "torch.save({'net': net.state_dict(), 'epoch': epoch}, f'{epoch}.pt')",
+    "torch.save(dict(model=net.state_dict(), epoch=epoch), 'last.pt')\n    state = {'model': net.state_dict(), 'epoch': epoch}\n    torch.save(state, 'last.pt')",
+    "state = {'model': net.state_dict(), 'epoch': epoch}\n    torch.save(state, 'checkpoints/last.pt')",
+]  # fmt: skip
+RESUMED = [
+    "state = torch.load('last.pt')\nnet.load_state_dict(state['net'])\nfirst = state['epoch']",
+    "first = restore(net)",
+    "def go_on(path):\n    kept = torch.load(path)\n    net.load_state_dict(kept['net'])\n    return kept['epoch']\nfirst = go_on('a.pt')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("saved", SAVED)
+def test_what_a_notebook_keeps_that_never_resumes_is_a_question(saved: str) -> None:
+    program = KEEPS.format(before="", first=0, saved=saved)
+    assert told("SAVE005", {"main.ipynb": program}) == [Severity.QUESTION]
+    assert told("SAVE005", {"main.py": program}) == [Severity.RISK]
+
+
+@pytest.mark.parametrize("before", RESUMED)
+def test_what_a_notebook_goes_on_from_is_told(before: str) -> None:
+    program = KEEPS.format(before=before, first="first", saved=SAVED[0])
+    assert loud("SAVE005", {"main.ipynb": program})
