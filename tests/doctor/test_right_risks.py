@@ -450,13 +450,13 @@ for epoch in range({first}, 10):
 """
 SAVED = [
     "torch.save({'net': net.state_dict(), 'epoch': epoch}, f'{epoch}.pt')",
-    "torch.save(dict(model=net.state_dict(), epoch=epoch), 'last.pt')\n    state = {'model': net.state_dict(), 'epoch': epoch}\n    torch.save(state, 'last.pt')",
+    "kept = dict(model=net.state_dict(), epoch=epoch)\n    kept = {'m': net.state_dict(), 'epoch': epoch}\n    torch.save(kept, 'a')",
     "state = {'model': net.state_dict(), 'epoch': epoch}\n    torch.save(state, 'checkpoints/last.pt')",
 ]  # fmt: skip
 RESUMED = [
     "state = torch.load('last.pt')\nnet.load_state_dict(state['net'])\nfirst = state['epoch']",
     "first = restore(net)",
-    "def go_on(path):\n    kept = torch.load(path)\n    net.load_state_dict(kept['net'])\n    return kept['epoch']\nfirst = go_on('a.pt')",
+    "def go_on(at):\n    old = torch.load(at)\n    net.load_state_dict(old['net'])\n    return old['epoch']\nfirst = go_on('a')",
 ]  # fmt: skip
 
 
