@@ -450,7 +450,7 @@ for epoch in range({first}, 10):
 """
 SAVED = [
     "torch.save({'net': net.state_dict(), 'epoch': epoch}, f'{epoch}.pt')",
-    "kept = dict(model=net.state_dict(), epoch=epoch)\n    kept = {'m': net.state_dict(), 'epoch': epoch}\n    torch.save(kept, 'a')",
+    "kept = dict(a=net.state_dict(), epoch=epoch)\n    kept = {'m': net.state_dict(), 'epoch': epoch}\n    torch.save(kept, 'a')",
     "state = {'model': net.state_dict(), 'epoch': epoch}\n    torch.save(state, 'checkpoints/last.pt')",
 ]  # fmt: skip
 RESUMED = [
