@@ -69,8 +69,8 @@ def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr] | None:
         case ast.Call() as call:
             return _taken(home, call, node)
         case ast.keyword(arg=str()) as word:
-            call = home.parents[word]
-            return _taken(home, call, node) if isinstance(call, ast.Call) else None
+            above = home.parents[word]
+            return _taken(home, above, node) if isinstance(above, ast.Call) else None
         case ast.Expr() | ast.FormattedValue() | ast.Compare():
             return []
     return None
