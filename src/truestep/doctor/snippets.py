@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 from truestep.doctor.replacement import parse_source
 
-
 _LEFT_OUT = ("device", "dtype")  # what notes take for granted
 
 
