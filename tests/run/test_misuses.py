@@ -63,6 +63,17 @@ MISUSES = {
     ),
     "steps as a number": ("for step in range(run.steps(9)): pass", r"Write for number in run\.steps\(9\):"),
     "a step in a run's block": ("with run: run.step(5)", r"run\.step is no method.*write run\.step\."),
+    "a step outside of loops": ("run.step(5)", r"run\.step is no method, but a value \(0\): write run\.step\."),
+    "a loop over the step": ("for step in run.step(100): net.update(loss, (inputs, labels))", r"in run\.steps\(100\)"),
+    "a count of steps": ("print('step', run.step(), sep=' ')", r"run\.step is no method"),
+    "an epoch as a method": ("def run_on(run): return run.epoch()\nrun_on(run)", r"run\.epoch is no method"),
+    "whether it is the main one": ("if run.is_main(): print('here')", r"value \(True\): write run\.is_main\."),
+    "a device as a method": ("inputs.to(run.device())", r"run\.device is no method.*write run\.device\."),
+    "a rate as a method": ("print(net.learning_rate())", r"value \(0\.001\): write net\.learning_rate\."),
+    "a loss of an update as a method": (
+        "print(net.update(loss, (inputs, labels)).loss())",
+        r"update\.loss is no method.*: write update\.loss\.",
+    ),
     "epochs within batches": (
         "for batch in run.batches(train):\n    for epoch in run.epochs(3): net.update(loss, batch)",
         r"Turn the two round: for epoch in run\.epochs\(3\): for batch in run\.batches\(train\)",

@@ -32,10 +32,7 @@ class Checksum:
     """
 
     def __init__(
-        self,
-        *,
-        kind: DigestKind = NEWEST_DIGEST,
-        read: Callable[[memoryview, int], int] | None = None,
+        self, *, kind: DigestKind = NEWEST_DIGEST, read: Callable[[memoryview, int], int] | None = None
     ) -> None:
         self._kind = kind.name
         self._piece_bytes = PIECE_BYTES if kind.in_pieces else sys.maxsize

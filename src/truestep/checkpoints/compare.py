@@ -71,12 +71,7 @@ class StateChanges:
         }
 
 
-_OF_THE_RUN = (
-    "logbook/mark/",
-    "logbook/elapsed_seconds",
-    "environment/went_on",
-    "environment/arguments",
-)
+_OF_THE_RUN = ("logbook/mark/", "logbook/elapsed_seconds", "environment/went_on", "environment/arguments")
 """What no resume promises: the time that a run took and the file it writes times to, whether it was resumed, its own words."""
 
 

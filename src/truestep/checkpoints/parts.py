@@ -18,11 +18,7 @@ from truestep.core.errors import CheckpointError
 
 
 def write_part_note(
-    files: CheckpointFiles,
-    folder: Path,
-    rank: int,
-    entries: dict[str, ManifestFile],
-    columns: TensorColumns,
+    files: CheckpointFiles, folder: Path, rank: int, entries: dict[str, ManifestFile], columns: TensorColumns
 ) -> None:
     """Say in the folder what a process has written there."""
     parts = {"files": compact_json(files_json(entries, columns)), **columns.texts}

@@ -23,7 +23,7 @@ def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
     if layers:
         warn_user(
             f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
-            "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
+            "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters."
         )
 
 
@@ -57,7 +57,7 @@ class BuffersOfParts:
             warn_user(
                 f"The buffers {', '.join(moved[:_NAMED])}{more} move whenever the module is called, and a split update calls it "
                 "for each micro-batch: they, and what is computed from them, may end otherwise than in one whole update. Use a "
-                "larger micro_batch if that matters.",
+                "larger micro_batch if that matters."
             )
 
 

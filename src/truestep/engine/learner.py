@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 
+from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
@@ -33,6 +34,7 @@ from truestep.engine.wrong_calls import learner_is_no_pickle, wrong_evaluate_mes
 _HALF = (torch.float16, torch.bfloat16)
 
 
+@properties_are_no_methods("net")
 @methods_raise_option_errors("net")
 class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.

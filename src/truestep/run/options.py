@@ -215,15 +215,15 @@ def check_run_name(name: str, *, by: str) -> None:
 
 def check_logged_values(
     unnamed: tuple[Any, ...], values: Mapping[str, Any], context: "LearnerContext", known: set[str]
-) -> None:
+) -> bool:
     """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
-    other loggers' options, or names that can't be written; `known` names were looked at before."""
+    other loggers' options, or names that can't be written; return whether a name is not yet among the `known` ones."""
     if context.is_busy or context.is_measuring:
         raise OptionError(_logged_within(values, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     if values.keys() <= known:
-        return
+        return False
     place = "run.log(NAME=...)"
     for name in guidance_in(place).keys() & values.keys():
         raise OptionError(
@@ -231,6 +231,7 @@ def check_logged_values(
         )
     for name in values:
         check_run_name(name, by="run.log was given")
+    return True
 
 
 def _logged_within(names: Iterable[str], *, measuring: bool) -> str:

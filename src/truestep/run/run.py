@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
+from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner
 
 
+@properties_are_no_methods("run")
 @methods_raise_option_errors("run")
 class Run(SealedAttributes, Shown):
     """One training and its directory.
@@ -321,7 +323,7 @@ class Run(SealedAttributes, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged_values(unnamed, values, self.context, self._shared.logged)
+        has_new = check_logged_values(unnamed, values, self.context, self._shared.logged)
         media: dict[str, LoggedMedia] = {}
         if {*map(type, values.values())} == {float}:
             numbers: dict[str, float] = values  # type: ignore[assignment]
@@ -335,6 +337,8 @@ class Run(SealedAttributes, Shown):
                 "log the same values: what is measured on one rank alone is no measure of the run "
                 "(net.evaluate gives all the same)",
             )
+        if has_new:
+            self._shared.logged.update(numbers)
         self.session.log(numbers, media)
 
     @raises_option_errors("run.save")

@@ -12,12 +12,7 @@ from torch.utils.data import Dataset
 from truestep.engine.choices import Choice
 from truestep.engine.data.draws import SampleIndices
 from truestep.engine.data.mapped import MappedSource
-from truestep.engine.data.mixture import (
-    Counts,
-    MixtureDraws,
-    refuse_endless_evaluation,
-    told_of_draws,
-)
+from truestep.engine.data.mixture import Counts, MixtureDraws, refuse_endless_evaluation, told_of_draws
 from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource, MadeBatch

@@ -252,6 +252,6 @@ def warned_of_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[Str
                 f"workers {begun[piece.first]} and {piece.worker} began with the same sample: each reads "
                 "the whole stream, so every sample comes several times an epoch. In __iter__ ask "
                 "torch.utils.data.get_worker_info() and read only that worker's part, or write "
-                "num_workers=0.",
+                "num_workers=0."
             )
         yield piece

@@ -6,7 +6,6 @@ import types
 from typing import Any
 
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.known_names import IMPORTS, TENSOR_NAMES
 from truestep.explainer.values import is_layer_at_crash, torch_at_crash
 
 
@@ -97,7 +96,7 @@ class NameMisspelt(Explainer):
     types = ("AttributeError", "NameError", "TypeError", "ImportError")
     messages = (
         r"'?(?P<kind>[\w.]{1,200})'? object has no attribute '(?P<attribute>\w+)'",
-        r"module '(?P<module>(?!numpy')[\w.]+)' has no attribute '(?P<attribute>\w+)'",
+        r"module '(?P<module>[\w.]+)' has no attribute '(?P<attribute>\w+)'",
         r"type object '(?P<kind>\w+)' has no attribute '(?P<attribute>\w+)'",
         r"name '(?P<name>\w+)' is not defined",
         r"(?P<function>[\w.<>]{1,200})\(\) got an unexpected keyword argument '(?P<keyword>\w+)'",
@@ -235,3 +234,26 @@ def _of_keyword(crash: Crash, found: dict[str, str]) -> dict[str, str]:
         return {"near_keyword": near}
     listed = ", ".join(known[:_MAX_LISTED]) + (", ..." if len(known) > _MAX_LISTED else "")
     return {"listed": f"; it takes {listed}" if known else ""}
+
+
+# what tensors have, and numbers of Python's do not
+TENSOR_NAMES = {
+    "backward", "item", "detach", "cpu", "cuda", "to", "shape", "size", "dim", "mean", "sum", "numpy", "data",
+    "clone", "view",
+}  # fmt: skip
+
+# names that are used without their import
+IMPORTS = {
+    "torch": "write import torch.",
+    "nn": "write from torch import nn.",
+    "optim": "write from torch import optim.",
+    "F": "write import torch.nn.functional as F.",
+    "DataLoader": "write from torch.utils.data import DataLoader.",
+    "np": "write import numpy as np.",
+    "plt": "write import matplotlib.pyplot as plt.",
+    "pd": "write import pandas as pd.",
+    "os": "write import os.",
+    "math": "write import math.",
+    "tqdm": "write from tqdm import tqdm.",
+    "CUDA_VISIBLE_DEVICES": 'put it in quotes: os.environ["CUDA_VISIBLE_DEVICES"].',
+}
