@@ -417,17 +417,22 @@ def step(i, f, m):
     new = torch.maximum(log_f + m, i)
     return torch.exp(log_f + m - new), new
 """,
-    """
-with torch.no_grad():
-    p = net(x).softmax(1)
-    entropy = -(p * p.log()).sum()
-""",
+]
+FIGURES = [
+    "with torch.no_grad():\n    p = net(x).softmax(1)\n    entropy = -(p * p.log()).sum()\n",
+    "@torch.no_grad()\ndef entropy(x):\n    p = torch.sigmoid(net(x))\n    return -(p * torch.log(p)).sum().item()\n",
+    "def seen(x):\n    with torch.inference_mode():\n        return F.softmax(net(x), -1).log().mean().exp().item()\n",
 ]
 
 
 @pytest.mark.parametrize("program", BOUNDED)
 def test_a_logarithm_that_meets_no_0_is_silent(program: str) -> None:
     assert not loud("LOSS011", program)
+
+
+@pytest.mark.parametrize("program", FIGURES)
+def test_a_logarithm_in_a_figure_is_advised(program: str) -> None:
+    assert told("LOSS011", program) == [Severity.ADVICE]
 
 
 @pytest.mark.parametrize("program", UNBOUNDED)
