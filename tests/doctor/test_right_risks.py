@@ -115,6 +115,7 @@ IN_SIGHT = [
     (f"{OWN}\n{INNER}", "loader = DataLoader(Turned(Rows(x)), batch_size=4)"),
     (OWN, "seen, kept = torch.utils.data.random_split(Rows(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)"),
     (OWN, "def rows(kind):\n    return Rows(kind)\nloader = DataLoader(rows('train'), batch_size=4)"),
+    ("from volumes import Rows" + OWN, "loader = DataLoader(Rows(x), batch_size=4)"),
     (
         "from coding import encode\n" + OWN.replace("self.x = x", "self.x = encode(x)"),
         "loader = DataLoader(Rows(x), batch_size=4)",
@@ -416,11 +417,11 @@ def step(i, f, m):
     new = torch.maximum(log_f + m, i)
     return torch.exp(log_f + m - new), new
 """,
-    """
-with torch.no_grad():
-    p = net(x).softmax(1)
-    entropy = -(p * p.log()).sum()
-""",
+]
+FIGURES = [
+    "with torch.no_grad():\n    p = net(x).softmax(1)\n    entropy = -(p * p.log()).sum()\n",
+    "@torch.no_grad()\ndef entropy(x):\n    p = torch.sigmoid(net(x))\n    return -(p * torch.log(p)).sum().item()\n",
+    "def seen(x):\n    with torch.inference_mode():\n        return F.softmax(net(x), -1).log().mean().exp().item()\n",
 ]
 
 
@@ -429,6 +430,152 @@ def test_a_logarithm_that_meets_no_0_is_silent(program: str) -> None:
     assert not loud("LOSS011", program)
 
 
+@pytest.mark.parametrize("program", FIGURES)
+def test_a_logarithm_in_a_figure_is_advised(program: str) -> None:
+    assert told("LOSS011", program) == [Severity.ADVICE]
+
+
 @pytest.mark.parametrize("program", UNBOUNDED)
 def test_a_logarithm_of_what_can_be_0_is_told(program: str) -> None:
     assert loud("LOSS011", program)
+
+
+# ── SAVE005: notebooks of one run ──────────────────────────────────────────────────────────────
+
+KEEPS = """
+net = nn.Linear(4, 3)
+opt = torch.optim.Adam(net.parameters())
+{before}
+for epoch in range({first}, 10):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+    {saved}
+"""
+SAVED = [
+    "torch.save({'net': net.state_dict(), 'epoch': epoch}, f'{epoch}.pt')",
+    "kept = dict(a=net.state_dict(), epoch=epoch)\n    kept = {'m': net.state_dict(), 'epoch': epoch}\n    torch.save(kept, 'a')",
+    "state = {'model': net.state_dict(), 'epoch': epoch}\n    torch.save(state, 'checkpoints/last.pt')",
+]  # fmt: skip
+RESUMED = [
+    "state = torch.load('last.pt')\nnet.load_state_dict(state['net'])\nfirst = state['epoch']",
+    "first = restore(net)",
+    "def go_on(at):\n    old = torch.load(at)\n    net.load_state_dict(old['net'])\n    return old['epoch']\nfirst = go_on('a')",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("saved", SAVED)
+def test_what_a_notebook_keeps_that_never_resumes_is_a_question(saved: str) -> None:
+    program = KEEPS.format(before="", first=0, saved=saved)
+    assert told("SAVE005", {"main.ipynb": program}) == [Severity.QUESTION]
+    assert told("SAVE005", {"main.py": program}) == [Severity.RISK]
+
+
+@pytest.mark.parametrize("before", RESUMED)
+def test_what_a_notebook_goes_on_from_is_told(before: str) -> None:
+    program = KEEPS.format(before=before, first="first", saved=SAVED[0])
+    assert loud("SAVE005", {"main.ipynb": program})
+
+
+# ── LOSS015, PARAM035, EVAL009, VALUE004: what was false or weak in code of strangers ─────────
+
+CRITERION = """
+class RateLoss(nn.Module):
+    def __init__(self, lr=0.1):
+        super().__init__()
+        self.alphas = nn.Parameter(torch.zeros(3))
+        {more}
+    def forward(self, x, y):
+        return (F.cross_entropy(x, y, reduction='none') * self.alphas.softmax(0)[y]).mean()
+net = nn.Linear(4, 3)
+criterion = RateLoss()
+opt = torch.optim.Adam({held})
+for x, y in loader:
+    opt.zero_grad()
+    criterion(net(x), y).backward()
+    opt.step()
+"""
+HELD = [
+    ("self.optimizer = torch.optim.SGD([self.alphas], lr)", "net.parameters()"),
+    ("optimizer = torch.optim.Adam(self.parameters(), lr)\n        self.optimizer = optimizer", "net.parameters()"),
+    ("groups = [{'params': self.alphas}]\n        self.opt = torch.optim.RMSprop(groups)", "net.parameters()"),
+    ("self.c = 1", "[*net.parameters(), criterion.alphas]"),
+    ("self.c = 1", "[{'params': net.parameters()}, {'params': [criterion.alphas]}]"),
+    ("self.c = 1", "[*net.parameters(), *criterion.parameters()]"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("more", "held"), HELD)
+def test_a_loss_whose_parameters_some_optimizer_holds_is_silent(more: str, held: str) -> None:
+    assert not loud("LOSS015", CRITERION.format(more=more, held=held))
+
+
+def test_a_loss_whose_parameters_no_optimizer_holds_is_told() -> None:
+    assert loud("LOSS015", CRITERION.format(more="self.c = 1", held="net.parameters()"))
+
+
+AGENT = """
+class Agent:
+    def __init__(self):
+        self.policy = nn.Linear(4, 2)
+        self.target = nn.Linear(4, 2)
+        self.counter = {start}
+        self.opt = torch.optim.Adam(self.policy.parameters())
+    def learn(self, x, n, r):
+        {first}
+        loss = F.mse_loss(self.policy(x), r + self.target(n).detach())
+        self.opt.zero_grad()
+        loss.backward()
+        self.opt.step()
+        {last}
+"""
+COPY = "self.target.load_state_dict(self.policy.state_dict())"
+COPIED_FIRST = [
+    (0, f"if self.counter % 100 == 0:\n            {COPY}\n        self.counter += 1", "pass"),
+    (0, f"if self.counter % EVERY == 0:\n            {COPY}", "self.counter += 1"),
+    (0, f"if not self.counter % 100:\n            {COPY}", "self.counter = self.counter + 1"),
+    (0, COPY, "pass"),
+    (0, f"with torch.no_grad():\n            {COPY}", "self.counter += 1"),
+]
+COPIED_LATE = [
+    (1, f"if self.counter % 100 == 0:\n            {COPY}\n        self.counter += 1", "pass"),
+    (0, f"self.counter += 1\n        if self.counter % 100 == 0:\n            {COPY}", "pass"),
+    (0, "pass", f"if self.counter % 100 == 0:\n            {COPY}\n        self.counter += 1"),
+    (0, "self.counter += 1", COPY),
+]
+
+
+@pytest.mark.parametrize(("start", "first", "last"), COPIED_FIRST)
+def test_a_target_that_is_copied_before_its_first_use_is_silent(start: int, first: str, last: str) -> None:
+    assert not loud("PARAM035", AGENT.format(start=start, first=first, last=last))
+
+
+@pytest.mark.parametrize(("start", "first", "last"), COPIED_LATE)
+def test_a_target_that_is_used_before_it_is_copied_is_told(start: int, first: str, last: str) -> None:
+    assert loud("PARAM035", AGENT.format(start=start, first=first, last=last))
+
+
+def test_a_train_of_its_own_is_a_risk_only_where_something_is_evaluated() -> None:
+    agent = "class Agent(nn.Module):\n    def train(self):\n        self.step()\n"
+    assert told("EVAL009", agent + "Agent().train()\n") == [Severity.ADVICE]
+    assert loud("EVAL009", agent + "agent = Agent()\nagent.eval()\n")
+    files = {"agent.py": agent, "main.py": "from agent import Agent\nagent = Agent()\nagent.eval()\n"}
+    assert loud("EVAL009", files)
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "def test_perfect():\n    loss = F.binary_cross_entropy(maps, maps)\n    assert loss >= 0\n",
+        "class T:\n    def test_zero(self):\n        self.equal(F.mse_loss(self.maps, self.maps), 0)\n",
+        "assert F.l1_loss(x, x) == 0\n",
+    ],
+)
+def test_a_loss_of_a_value_with_itself_in_a_test_is_meant(code: str) -> None:
+    assert not loud("VALUE004", code)
+
+
+def test_a_loss_of_a_value_with_itself_is_told() -> None:
+    assert loud("VALUE004", "def step(x, y):\n    return F.mse_loss(x, x)\n")
+    assert loud("VALUE004", "def test(loader):\n    for x, y in loader:\n        total = F.mse_loss(x, x)\n")

@@ -178,12 +178,21 @@ def is_out_of_sight(module: SourceModule, made: ast.expr) -> bool:
 
 
 def _is_of_elsewhere(module: SourceModule, name: ast.expr) -> bool:
+    """Tell what is imported, from no file of the program, and given no other meaning."""
     root = name
     while isinstance(root, ast.Attribute):
         root = root.value
-    bound = module.resolver.names.bindings(root) if isinstance(root, ast.Name) else []
-    home = (module.qualify(name) or "").partition(".")[0]
-    return any(each.how == "import" for each in bound) and home not in _KEEPS_INDEX
+    names = module.resolver.names
+    bound = names.bindings(root) if isinstance(root, ast.Name) else []
+    if not bound or any(each.how != "import" for each in bound):
+        return False
+    if (full := module.qualify(name)) is not None:
+        return full.partition(".")[0] not in _KEEPS_INDEX
+    nodes = [each.node for each in bound if isinstance(each.node, ast.ImportFrom)]
+    trees = [(names.index.tree_of(each), each) for each in nodes]
+    return any(
+        each.level and names.find_module(tree, each.module or "", each.level) is None for tree, each in trees
+    )
 
 
 def sizes_of(module: SourceModule, call: ast.Call) -> list[ast.expr] | None:

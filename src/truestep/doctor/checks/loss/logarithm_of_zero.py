@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
@@ -51,7 +51,9 @@ class LogarithmOfZero(SourceCheck):
             is_right = _is_bounded(module, inner) or _is_forgiven(module, call)
             if self._is_tensor(module, inner, found) and not is_right:
                 made = " or ".join(sorted(str(each) for each in found))
-                yield At(call, f"log of the result of {made}, which can be 0: -inf, then NaN.", RISK)
+                # without a way back it spoils a figure, and no weight
+                severity = ADVICE if is_without_grad(module, call) else RISK
+                yield At(call, f"log of the result of {made}, which can be 0: -inf, then NaN.", severity)
 
     def _is_tensor(self, module: SourceModule, inner: ast.expr, operations: AbstractSet[str | None]) -> bool:
         """`abs` is a magnitude only on the result of a transform; elsewhere nothing is known of it."""
