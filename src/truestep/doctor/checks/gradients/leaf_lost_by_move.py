@@ -45,7 +45,7 @@ class LeafLostByMove(SourceCheck):
 
     Fix: make it there (device=..., dtype=...), or call .requires_grad_() after .to().
 
-    Evidence: bed C: 0 true, 1 debatable, 0 false; bed K: 1 true, 0 false; 186 repositories: 1 true, 46 false.
+    Evidence: 186 repositories, beds C, K: 2 true, 1 debatable, 46 false.
     """
 
     code = "GRAD013"
