@@ -44,8 +44,7 @@ class CopyStartsApart(SourceCheck):
 
     Fix: load_state_dict right after both are made, or copy.deepcopy.
 
-    Evidence: bed A: 2 true, 0 false; bed H: 0 true, 1 false; bed L: 1 true, 0 false; 186 repositories: 0 true,
-    1 false.
+    Evidence: 186 repositories, beds A, H, L: 3 true, 2 false.
     """
 
     code = "PARAM035"

@@ -30,8 +30,7 @@ class SameValueTwice(SourceCheck):
 
     Fix: name the other value.
 
-    Evidence: bed B: 1 true, 0 false; bed D: 0 true, 1 debatable, 0 false; bed K: 0 true, 1 debatable, 0 false;
-    186 repositories: 1 true, 2 debatable, 0 false.
+    Evidence: 186 repositories, beds B, D, K: 2 true, 4 debatable, 0 false.
     """
 
     code = "VALUE004"
