@@ -421,6 +421,47 @@ net.evaluate(measure, test)
 """,
         r"as compute_metrics of the Trainer does",
     ),
+    "logits that are inputs": (
+        """
+def accuracy(pair):
+    logits, labels = pair
+    return (logits.argmax(-1) == labels).float()
+net.evaluate(accuracy, test)
+""",
+        r"calls no model, so its numbers say nothing of 'net'.*def correct\(batch\): x, y = batch",
+    ),
+    "logits that are inputs, in a line": (
+        "net.evaluate(lambda p: (p[0].argmax(1) == p[1]).float(), test)",
+        r"calls no model",
+    ),
+    "logits that are inputs, by a helper": (
+        """
+import numpy
+def accuracy(logits, labels): return (logits.argmax(-1) == labels).astype(float)
+def metrics(eval_pred): return {"accuracy": torch.tensor(accuracy(*(each.numpy() for each in eval_pred)))}
+for epoch in run.epochs(1):
+    for batch in run.batches(train): net.update(loss, batch)
+    run.log(**net.evaluate(metrics, test))
+""",
+        r"calls no model",
+    ),
+    "logits that are inputs, of a dict": (
+        """
+test = run.data({"logits": inputs, "labels": labels}, batch_size=4)
+net.evaluate(lambda outputs: F.cross_entropy(outputs["logits"], outputs["labels"], reduction="none"), test)
+""",
+        r"calls no model",
+    ),
+    "inputs given to a metric": (
+        """
+class Accuracy:
+    def reset(self): self.values = []
+    def update(self, logits, labels): self.values.append((logits.argmax(1) == labels).float())
+    def compute(self): return torch.cat(self.values).mean()
+net.evaluate(lambda batch: batch, test, metric=Accuracy())
+""",
+        r"calls no model",
+    ),
     "an array in an evaluation": (
         "net.evaluate(lambda b: loss(b).numpy(), test)",
         r"returned an? ndarray for 'value'.*without .*numpy",
@@ -581,6 +622,26 @@ with net.accumulating(weight=16.0) as update:
     "labels in order, shuffled": (
         "train = run.data((inputs, labels.sort().values), batch_size=4, shuffle=True)\n" + loop("net.update(loss, batch)")
     ),
+    "an evaluation by a helper": "def score(x): return net(x)\nnet.evaluate(lambda b: score(b[0]).argmax(1).float(), test)",
+    "an evaluation by a method": """
+class Trainer:
+    def __init__(self): self.model = net
+    def correct(self, batch): return (self.model(batch[0]).argmax(1) == batch[1]).float()
+net.evaluate(Trainer().correct, test)
+net.evaluate(__import__("functools").partial(lambda model, b: model(b[0]).sum(1), net), test)
+""",
+    "an evaluation of weights": """
+bare = run.learner(nn.ParameterDict({"w": nn.Parameter(torch.ones(3))}), adamw, name="bare")
+weights = [bare["w"]]
+bare.evaluate(lambda b: b[0] @ weights[0], test)
+bare.evaluate(lambda b: b[0] @ bare["w"], test)
+""",
+    "an evaluation of a model that is found elsewhere": """
+found = {"nets": {"first": {"of": {"all": {"nets": model}}}}}
+import sys; sys.modules["at_hand"] = __import__("types").SimpleNamespace(net=model)
+net.evaluate(lambda b: found["nets"]["first"]["of"]["all"]["nets"](b[0]).sum(1), test)
+net.evaluate(lambda b: __import__("at_hand").net(b[0]).sum(1), test)
+""",
     "labels in order, measured": (
         "test = run.data((inputs, labels.sort().values), batch_size=8)\n"
         + loop("net.update(loss, batch)", "net.evaluate(correct, test)")

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from torch import Tensor
 
-from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.guidance import guidance, guidance_in
 from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
@@ -83,8 +83,6 @@ class Saving:
             raise OptionError(
                 f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
             )
-        for flag in ("at_epoch_end", "background"):
-            check_flag("ts.Saving", flag, getattr(self, flag))
         if self.best is not None and (not isinstance(self.best, str) or not self.best):
             raise OptionError(
                 f"ts.Saving(best={self.best!r}): give the name of what is logged, best='accuracy' for run.log(accuracy=...)."
@@ -293,12 +291,6 @@ def check_run_exit_statuses(statuses: Any) -> dict[int, int]:
                 f"exit_statuses: {status!r} is no exit status; give a whole number from 0 to 255."
             )
     return dict(statuses)
-
-
-def check_run_flags(**flags: Any) -> None:
-    """Raise an OptionError unless all of these are truth values."""
-    for name, value in flags.items():
-        check_flag("ts.Run", name, value)
 
 
 def check_run_options(nonfinite: Any, strategy: Any, saving: Any) -> None:

@@ -45,7 +45,6 @@ from truestep.run.options import (
     StrategyName,
     check_logged_values,
     check_run_exit_statuses,
-    check_run_flags,
     check_run_numbers,
     check_run_options,
     logged_numbers,
@@ -135,7 +134,6 @@ class Run(SealedAttributes, Shown):
         from truestep.run.device import set_run_determinism
 
         seed, statuses = check_seed(seed, by="ts.Run"), check_run_exit_statuses(exit_statuses)
-        check_run_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_run_options(nonfinite, strategy, saving)
         check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision or "float32"), strategy
