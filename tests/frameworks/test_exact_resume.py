@@ -6,10 +6,10 @@ import subprocess
 import sys
 from pathlib import Path
 
-import frameworks
 import pytest
 from torch.utils.data import DataLoader
 
+import frameworks
 import truestep as ts
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 

@@ -6,8 +6,9 @@ A learner in the place of a module or of parameters, and what only looks at it; 
 
 import json
 
-import frameworks
 import pytest
+
+import frameworks
 
 pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 

@@ -6,8 +6,9 @@ The frameworks set variables when they are imported, so each trains in a process
 
 import json
 
-import frameworks
 import pytest
+
+import frameworks
 
 pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 

@@ -66,7 +66,9 @@ class Process:
     A stream that is not given is empty, or becomes the text `output` or `error` when the process has ended.
     """
 
-    def __init__(self, *command, cwd=None, env=None, stdin=None, stdout=None, stderr=None, windows=None, loaded=""):
+    def __init__(
+        self, *command, cwd=None, env=None, stdin=None, stdout=None, stderr=None, windows=None, loaded=""
+    ):
         self.args, self.returncode = [str(each) for each in command], None
         self.output = self.error = ""
         asked = {
