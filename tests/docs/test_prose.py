@@ -39,6 +39,10 @@ SMOOTH = {
     "experiments-list.md",
     "relations.md",
     "running.md",
+    "loop.md",
+    "saving.md",
+    "changing.md",
+    "run-files.md",
     "keeping.md",
     "compared.md",
 }
