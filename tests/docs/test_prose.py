@@ -54,7 +54,8 @@ SMOOTH |= {
     "report.md",
     "choose-optimizer-and-schedule.md",
 }
-SMOOTH |= {"explain.md", "graph.md", "playground.md", "many-processes.md", "clusters.md", "ranks.md", "mirror.md", "processes-cost.md", "memory.md"}
+SMOOTH |= {"explain.md", "graph.md", "playground.md", "memory.md"}
+SMOOTH |= {"many-processes.md", "clusters.md", "ranks.md", "processes-cost.md", "mirror.md"}
 SMOOTH |= {
     f"howto/{name}.md"
     for name in (
