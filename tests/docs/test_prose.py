@@ -54,7 +54,7 @@ SMOOTH |= {
     "report.md",
     "choose-optimizer-and-schedule.md",
 }
-SMOOTH |= {"explain.md", "graph.md", "playground.md", "memory.md"}
+SMOOTH |= {"copies.md", "explain.md", "graph.md", "playground.md", "memory.md"}
 SMOOTH |= {"many-processes.md", "clusters.md", "ranks.md", "processes-cost.md", "mirror.md"}
 SMOOTH |= {
     f"howto/{name}.md"
