@@ -13,8 +13,8 @@ from truestep.core.accelerator import (
     is_host,
     num_cards,
     take_card,
+    usable_device,
 )
-from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_batch_tensors
 from truestep.engine.context import LearnerContext
