@@ -91,9 +91,7 @@ def read_weights(
 ) -> dict[str, Tensor]:
     """Return weights by name, on the CPU, from a run's directory, a checkpoint, a file or a state dict."""
     if hasattr(source, "directory"):
-        raise CheckpointError(
-            f"Weights come from a folder, and not from {a_type(source)}: write run.directory."
-        )
+        raise CheckpointError(f"Weights come from a folder, not from {a_type(source)}: write run.directory.")
     if not isinstance(source, str | os.PathLike | Mapping):
         hint = "source.state_dict()" if isinstance(source, nn.Module) else "'runs/digits', say"
         raise CheckpointError(
@@ -151,9 +149,7 @@ def learner_weights(checkpoint: Checkpoint, learner: str | None, *, averages: bo
     learners = list(state_children(state_subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
     if learner is None and len(learners) != 1:
         names = ", ".join(map(str, learners))
-        raise CheckpointError(
-            f"{checkpoint.path} has the learners {names}: say whose weights, learner='...'."
-        )
+        raise CheckpointError(f"{checkpoint.path} has the learners {names}: say whose, learner='...'.")
     name = learner or learners[0]
     weights: dict[str, Tensor] = checkpoint.load(LEARNERS, name, "modules")
     if averages and "averages" not in (
@@ -228,9 +224,7 @@ def _torch_file(weights: dict[str, Tensor]) -> memoryview:
     try:
         torch.save(weights, buffer)
     except Exception as error:  # of pickle, and of whatever a weight's class does there
-        raise CheckpointError(
-            f"torch.save can't write these weights: {type(error).__name__}: {error}"
-        ) from error
+        raise CheckpointError(f"torch.save can't write them: {type(error).__name__}: {error}") from error
     return buffer.getbuffer()
 
 

@@ -220,9 +220,7 @@ class LossTotals:
         """The weighted mean of each named value over all parts."""
         if not self._metrics:
             return {}
-        return {
-            name: self._average([metrics[name] for metrics in self._metrics]) for name in self._metrics[0]
-        }
+        return {name: self._average([each[name] for each in self._metrics]) for name in self._metrics[0]}
 
     def _average(self, means: list[Any]) -> Tensor:
         if self._adds_up:

@@ -187,9 +187,7 @@ class SharedOrder(BatchOrder):
                 block.indices[first + part.start : first + part.stop]
                 for first, part in zip(firsts, parts, strict=True)
             ]
-            yield BatchBlock(
-                block.position, np.concatenate(taken), [len(each) for each in taken], block.sizes
-            )
+            yield BatchBlock(block.position, np.concatenate(taken), [*map(len, taken)], block.sizes)
 
     def requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
         """Yield the batches one at a time; where none of a batch's rows is this process's, its first, marked."""

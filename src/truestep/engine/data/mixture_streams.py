@@ -200,9 +200,7 @@ class MixtureOfStreams(BatchSource):
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads."""
         refuse_endless_evaluation(self._draws.mixture)
-        raise DataError(
-            "net.evaluate was given a mixture with a stream in it: evaluate its sources one by one."
-        )
+        raise DataError("net.evaluate was given a mixture with a stream in it: evaluate its sources singly.")
 
     def form(self) -> str:
         """Return types and shapes of its first batch."""

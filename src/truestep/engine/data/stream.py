@@ -152,9 +152,7 @@ class StreamSource(BatchSource):
         while place.batches < count:
             piece, _ = next(read, (None, None))
             if piece is None:
-                self._refuse(
-                    f"it ended after {place.batches:,} of the {count:,} batches that were read of it"
-                )
+                self._refuse(f"it ended after {place.batches:,} of the {count:,} batches that were read")
                 break
             if piece.is_end:
                 place.note_end(piece)

@@ -217,6 +217,4 @@ _OTHER_LAYERS = (
 
 def _without_views(output: Any) -> Any:
     """Return an output with copies of its views: one that is written to in place (`x += y`) would lose torch's hooks."""
-    return map_batch_tensors(
-        lambda each: each.clone() if each.requires_grad and each._is_view() else each, output
-    )
+    return map_batch_tensors(lambda x: x.clone() if x.requires_grad and x._is_view() else x, output)

@@ -161,9 +161,7 @@ def _traced(
     traced, reason = run_without_values(trace_model, module, arguments)
     if traced is not None:
         return traced, []
-    note = (
-        f"Traced by running the model itself on this batch, since it does not run without values ({reason})."
-    )
+    note = f"Traced by running the model itself on this batch: it does not run without values ({reason})."
     try:
         return trace_model(module, arguments), [note]
     except ModelError as error:

@@ -31,9 +31,7 @@ from truestep.model.summaries.memory import (
     training_memory,
 )
 
-_WITH_VALUES = (
-    "The memory of training was found with a copy of the model, since it does not train without values."
-)
+_WITH_VALUES = "The memory of training was found with a copy, as the model does not train without values."
 
 
 @dataclass(frozen=True, kw_only=True)
