@@ -32,8 +32,7 @@ class SecondBackward(Explainer):
     retain_graph=True hides it, and memory grows.
 
     Cases:
-        otherwise: {kept}
-            Fix: {kept_fix}
+        otherwise: {kept} Fix: {kept_fix}
         otherwise: `{shared}` ({value}){made}, is in this graph and in that of {of}, whose backward (line {line}) freed it.
             Fix: write {shared}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses
             and call backward once. Where both train it, compute {shared} anew after the first step.

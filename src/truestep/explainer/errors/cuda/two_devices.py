@@ -28,8 +28,7 @@ class TwoDevices(Explainer):
             model.to_empty(device=device) and then load_state_dict(state).
         otherwise: {places}.
             Fix: tensors on meta have no values: make {empty_tensor} on the device where the others are.
-        otherwise: {places}.
-            Fix: write {weights_of}.to({source}) once, where the model is made.
+        otherwise: {places}. Fix: write {weights_of}.to({source}) once, where the model is made.
         `stray=its input;`: {places}.
             Fix: move the batch before this line: x = x.to({source}), and use what it returns.
         otherwise: {places}.

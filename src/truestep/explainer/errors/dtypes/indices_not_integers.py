@@ -21,8 +21,7 @@ class IndicesNotIntegers(Explainer):
     predicted and no classes, the loss is F.mse_loss.
 
     Cases:
-        otherwise: {wrong}.
-            Fix: write {name}.long().
+        otherwise: {wrong}. Fix: write {name}.long().
         otherwise: the indices are {given}.
     """
 

@@ -19,12 +19,10 @@ class ArgumentOfOtherType(Explainer):
     was passed (x.shape[1], not x.shape), torch.float32 in place of "float32", a tensor in place of a list.
 
     Cases:
-        `kind=float;`: {what} of type {kind}{needed}.
-            Fix: write // in place of /, or int(...).
+        `kind=float;`: {what} of type {kind}{needed}. Fix: write // in place of /, or int(...).
         `kind=tuple;`: {what} of type {kind}{needed}.
             Fix: pass one number: x.shape[1] in place of x.shape, or unpack the tuple with *.
-        `kind=Size;`: {what} of type {kind}{needed}.
-            Fix: pass one number: x.shape[1] in place of x.shape.
+        `kind=Size;`: {what} of type {kind}{needed}. Fix: pass one number: x.shape[1] in place of x.shape.
         `kind=NoneType;`: {what} of type {kind}{needed}.
             Fix: look for the option that was not set, or the function without return.
         otherwise: {what} of type {kind}{needed}.
