@@ -79,9 +79,8 @@ class LayerOptions:
             if value is None or now.get(name) in (then.get(name), plain_value_text(value)):
                 self._moved.setdefault(path, {})[name] = value
                 if value is not None:
-                    now[name] = then[
-                        name
-                    ]  # a notebook's cell that is run again begins as the loop has left it
+                    # a notebook's cell that is run again begins as the loop has left it
+                    now[name] = then[name]
                     setattr(self._module.get_submodule(path), name, value)
 
 

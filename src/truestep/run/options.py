@@ -183,9 +183,8 @@ def logged_numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _logged_number(name: str, value: Any) -> float:
     try:
-        if isinstance(
-            value, str | bytes
-        ):  # float reads "0.5", and the text of a table logged by mistake as well
+        # float reads "0.5", and the text of a table logged by mistake as well
+        if isinstance(value, str | bytes):
             raise TypeError
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)

@@ -72,9 +72,8 @@ class MappedSource(BatchSource):
 
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the same batches, each with the number of samples that it was made of."""
-        sizes: deque[tuple[int, int | None]] = (
-            deque()
-        )  # of the batches that were asked for: workers are ahead of the loop
+        # of the batches that were asked for: workers are ahead of the loop
+        sizes: deque[tuple[int, int | None]] = deque()
         requests = _noted(self._order.requests(epoch, start), sizes)
         load = self._samples.__getitem__
         host = map(load, requests) if self._pool is None else self._pool.batches(requests)

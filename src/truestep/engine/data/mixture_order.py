@@ -44,9 +44,8 @@ class MixtureOrder(BatchOrder):
         self._draws, self._orders, self._drop_last = draws, orders, drop_last
         self._begins_again = draws.mixture.at_end == "again"
         self.sizes = sizes
-        self._read: dict[
-            tuple[int, int], str
-        ] = {}  # of a schedule: what was drawn up to a batch, until that is given out
+        # of a schedule: what was drawn up to a batch, until that is given out
+        self._read: dict[tuple[int, int], str] = {}
         self._firsts = [end - size for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
     def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:

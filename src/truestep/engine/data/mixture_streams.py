@@ -121,9 +121,8 @@ class MixtureOfStreams(BatchSource):
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on; they are read again up to there where no place is known."""
         saved = self._state if self._is_at(epoch, start) else {}
-        if (
-            saved and sum(saved["drawn"].values()) < start * self._draws.batch_size
-        ):  # its last batch was short
+        # its last batch was short
+        if saved and sum(saved["drawn"].values()) < start * self._draws.batch_size:
             return
         if not (saved and self._is_loaded):
             self._load_sources(saved)

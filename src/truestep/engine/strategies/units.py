@@ -22,9 +22,8 @@ _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _MEETING = 'a layer of divided weights (strategy="fsdp"), which every rank must call'
 _BACKWARD = 0  # stands for the backward, where a unit's tag is expected
 _ITS_END = 2**32 + 1
-_WITH_INPUTS = (
-    2**33
-)  # added to the tag of a unit whose inputs get gradients: torch sums such a unit's at once, others' at the end
+# added to the tag of a unit whose inputs get gradients: torch sums such a unit's at once, others' at the end
+_WITH_INPUTS = 2**33
 
 
 def fsdp_roots(module: nn.Module) -> list[nn.Module]:
