@@ -131,11 +131,8 @@ def _options_by_layer(module: nn.Module) -> Iterator[tuple[str, nn.Module, dict[
 def _number_of_torch(layer: nn.Module, name: str) -> Any:
     """Return an attribute of a layer of torch's own that is a number, None for any other."""
     value = getattr(layer, name, None)
-    return (
-        value
-        if _kind(layer).__module__.startswith("torch.nn.") and isinstance(value, bool | int | float)
-        else None
-    )
+    is_plain = isinstance(value, bool | int | float)
+    return value if is_plain and _kind(layer).__module__.startswith("torch.nn.") else None
 
 
 def _kind(layer: nn.Module) -> type:

@@ -246,12 +246,9 @@ def _unnamed(values: tuple[Any, ...]) -> str:
     first = values[0]
     if isinstance(first, Mapping):
         names = [str(name) for name in first]
-        written = (
-            [f"run.log({', '.join(f'{name}=...' for name in names)}), or "]
-            if all(map(str.isidentifier, names))
-            else []
-        )
-        return f"a dict; it takes values by name: {''.join(written)}run.log(**values) for all of a dict"
+        written = f"run.log({', '.join(f'{name}=...' for name in names)}), or "
+        written *= all(map(str.isidentifier, names))
+        return f"a dict; it takes values by name: {written}run.log(**values) for all of a dict"
     if isinstance(first, str) and len(values) > 1:
         named = f"{first}=value" if first.isidentifier() else f"**{{{first!r}: value}}"
         return f"a name and its value apart; it takes both together: run.log({named})"

@@ -79,11 +79,8 @@ _STATES = {
 
 
 def _detached(name: str, value: object) -> str:
-    return (
-        f"{name} = tuple(each.detach() for each in {name})"
-        if type(value) is tuple
-        else f"{name} = {name}.detach()"
-    )
+    is_tuple = type(value) is tuple
+    return f"{name} = tuple(each.detach() for each in {name})" if is_tuple else f"{name} = {name}.detach()"
 
 
 _MAX_NODES = 50_000

@@ -44,11 +44,8 @@ class ArgumentOfOtherType(Explainer):
         found = match.groupdict()
         if kind := found.get("kind"):
             names = [each.name for each in crash.values if type(each.value).__name__ == kind]
-            what = (
-                f"`{names[0]}` is"
-                if names
-                else f"the argument {found.get('argument') or ''} is".replace("  ", " ")
-            )
+            argument = found.get("argument")
+            what = f"`{names[0]}` is" if names else f"the argument{f' {argument}' if argument else ''} is"
             needed = f", and {found['wanted']} is needed" if found.get("wanted") else ""
             return {"what": what, "needed": needed}
         given = " ".join((found.get("given") or "").split()).rstrip(", ")

@@ -123,12 +123,8 @@ def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
         return [name for name in dir(module) if not name.startswith("_")] if module is not None else []
     owner = _owner(crash, found.get("kind", ""))
     if owner is None:
-        torch = torch_at_crash()
-        return (
-            dir(torch.Tensor)
-            if found.get("kind") in ("Tensor", "torch.Tensor", "Parameter") and torch is not None
-            else []
-        )
+        torch, is_tensor = torch_at_crash(), found.get("kind") in ("Tensor", "torch.Tensor", "Parameter")
+        return dir(torch.Tensor) if is_tensor and torch is not None else []
     names = [*dir(type(owner)), *getattr(owner, "__dict__", {})]
     if is_layer_at_crash(owner):
         # A module holds these in dicts of its own, which neither dir() of its class nor its __dict__ shows.
@@ -160,11 +156,8 @@ def _parameters(crash: Crash, function: str) -> list[str]:
 
     try:
         found = _called(crash, function)
-        return (
-            [name for name in inspect.signature(found).parameters if name not in ("args", "kwargs")]
-            if found
-            else []
-        )
+        names = inspect.signature(found).parameters if found else ()
+        return [name for name in names if name not in ("args", "kwargs")]
     except (ValueError, TypeError):
         return []
 
