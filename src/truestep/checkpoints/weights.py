@@ -172,9 +172,7 @@ def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[s
 def check_weights_file(path: Path) -> None:
     """Raise a CheckpointError where weights can't be written to a file of that name."""
     if path.suffix not in (SUFFIX, *_TORCH_SUFFIXES):
-        raise CheckpointError(
-            f"{path} ends in {path.suffix!r}; weights go to .safetensors, or to .pt or .pth."
-        )
+        raise CheckpointError(f"{path} ends in {path.suffix!r}; weights go to .safetensors, .pt or .pth.")
 
 
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:
@@ -194,9 +192,7 @@ def _plain(name: str, value: Any) -> Tensor:
     """Return a weight as a safetensors file can hold it; raises CheckpointError where it would come back as another."""
     if not isinstance(value, Tensor):
         kind = type(value).__name__
-        raise CheckpointError(
-            f"{name!r} is a {kind}, and a safetensors file holds tensors alone: write to .pt."
-        )
+        raise CheckpointError(f"{name!r} is a {kind}, and safetensors hold tensors alone: write to .pt.")
     # a subclass that only adds methods is a tensor like any other; one that takes over what is computed may hold others
     plain = value.as_subclass(Tensor) if _only_adds_methods(value) else value
     problem = why_tensor_cannot_be_saved(plain)

@@ -269,9 +269,7 @@ def _means_of(part: LossOutput) -> dict[str, Noted]:
     """Return what stands for the mean of each metric."""
     metrics, weights = part.metrics, part.weights
     # a scalar may be a buffer that the next forward writes to
-    means: dict[str, Noted] = {
-        name: metric.detach().clone() for name, metric in metrics.items() if metric.ndim == 0
-    }
+    means: dict[str, Noted] = {name: each.detach().clone() for name, each in metrics.items() if not each.ndim}
     names = [name for name in metrics if name not in means] if means else [*metrics]
     if weights is not None:
         total = nonzero_loss_weight(weights.sum())

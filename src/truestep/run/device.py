@@ -106,9 +106,7 @@ class RunCudnnTuner:
             )
             self.active = False
         elif self._repeats == SAME_SHAPES:
-            self._switch(
-                on=True, reason="the batches have the same shapes again and again, so measuring once pays"
-            )
+            self._switch(on=True, reason="batches have the same shapes again and again: measuring once pays")
 
     def _switch(self, *, on: bool, reason: str) -> None:
         torch.backends.cudnn.benchmark = on

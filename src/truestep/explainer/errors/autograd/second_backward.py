@@ -108,9 +108,7 @@ def value_shared_by_graphs(crash: Crash) -> dict[str, str]:
     ]
     if not shared:
         return {}
-    others = [
-        (name, _nodes(value.grad_fn)) for name, value in held if value is not failing and not value.dim()
-    ]
+    others = [(name, _nodes(each.grad_fn)) for name, each in held if each is not failing and not each.dim()]
     name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
     loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
     made = made_at_line(line)
