@@ -32,8 +32,11 @@ MEAN = 15
 SMOOTH = {
     "doctor.md",
     "doctor-run.md",
+    "doctor-watch.md",
+    "doctor-files.md",
     "doctor-output.md",
     "experiments.md",
+    "experiments-list.md",
     "relations.md",
     "running.md",
     "keeping.md",
@@ -47,7 +50,16 @@ SMOOTH |= {
     "report.md",
     "choose-optimizer-and-schedule.md",
 }
-SMOOTH |= {"explain.md", "graph.md", "playground.md", "many-processes.md", "processes-cost.md", "memory.md"}
+SMOOTH |= {
+    "explain.md",
+    "graph.md",
+    "playground.md",
+    "many-processes.md",
+    "clusters.md",
+    "ranks.md",
+    "processes-cost.md",
+    "memory.md",
+}
 SMOOTH |= {
     f"howto/{name}.md"
     for name in (

@@ -164,8 +164,9 @@ def whole_number_meant(value: Any, least: float | None = None) -> int | None:
 
 def check_flag(owner: str, name: str, value: object) -> None:
     """Raise an OptionError unless an option is a truth value."""
-    if not isinstance(value, bool):
-        raise OptionError(f"{owner}({name}={value!r}): write True or False.")
+    if type(value).__name__ not in ("bool", "bool_"):  # the latter is NumPy's
+        why = "; any text counts as true, whatever it says" if isinstance(value, str) else ""
+        raise OptionError(f"{owner}({name}={value!r}): write True or False{why}.")
 
 
 def check_choice(owner: str, name: str, value: object, choices: Iterable[object]) -> None:

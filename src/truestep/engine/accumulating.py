@@ -95,7 +95,7 @@ class Accumulating(HelpfulAttributes):
         """Key the randomness of the part that follows."""
         context = self._learner.context
         self._micro_batch += 1
-        context.random.set(context.key(self._micro_batch))
+        context.random.set(context.keys.of_part(context.step, self._micro_batch, context.rank))
         context.draws.begin(None)
         self._plan.side_effects.begin(cleared=False)
         if self._spectral is not None:
@@ -149,7 +149,7 @@ class Accumulating(HelpfulAttributes):
         if plan.hooks.division.shares_batches:
             context.draws.begin_share(context.rank, context.place_in_batch())
         context.draws.begin(None)
-        context.random.set(context.key(0))
+        context.random.set(context.keys.of_part(context.step, 0, context.rank))
         plan.side_effects.begin(cleared=True)
         self._autocast = learner.precision.autocast_context(context.device)
         self._autocast.__enter__()

@@ -248,7 +248,7 @@ def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
     """Key the randomness, call the loss, and check what it did."""
     context, side_effects = plan.context, plan.side_effects
-    context.random.set(context.key(index))
+    context.random.set(context.keys.of_part(context.step, index, context.rank))
     side_effects.begin(cleared=index == 0)
     try:
         result = plan.call(loss, batch) if plan.calls_otherwise else loss(batch)

@@ -68,10 +68,7 @@ class DueSaves:
     def logged(self, values: dict[str, float]) -> None:
         """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""
         # of the weights as they are, until the next pass changes them
-        if self._metrics:
-            self._metrics.update(values)
-        else:
-            self._metrics = dict(values)  # a sixth of what an update takes
+        self._metrics = self._metrics | values if self._metrics else values
         name = self._options.best
         if name is not None and name in values and self._options.is_better(values[name], self._run.best):
             self._run.best = values[name]
@@ -79,7 +76,7 @@ class DueSaves:
 
     def weights_change(self) -> None:
         """What was logged was true of the weights as they were."""
-        self._metrics.clear()
+        self._metrics = {}
 
     def metrics(self) -> dict[str, float]:
         """Return what a checkpoint says of the weights: what was logged of them, and what the run measures by itself."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from torch import Tensor
 
-from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.guidance import guidance, guidance_in
 from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
@@ -83,8 +83,6 @@ class Saving:
             raise OptionError(
                 f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
             )
-        for flag in ("at_epoch_end", "background"):
-            check_flag("ts.Saving", flag, getattr(self, flag))
         if self.best is not None and (not isinstance(self.best, str) or not self.best):
             raise OptionError(
                 f"ts.Saving(best={self.best!r}): give the name of what is logged, best='accuracy' for run.log(accuracy=...)."
@@ -210,15 +208,15 @@ def check_run_name(name: str, *, by: str) -> None:
 
 def check_logged_values(
     unnamed: tuple[Any, ...], values: Mapping[str, Any], context: "LearnerContext", known: set[str]
-) -> None:
+) -> bool:
     """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
-    other loggers' options, or names that can't be written; `known` names were looked at before."""
+    other loggers' options, or names that can't be written; return whether a name is not yet among the `known` ones."""
     if context.is_busy or context.is_measuring:
         raise OptionError(_logged_within(values, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     if values.keys() <= known:
-        return
+        return False
     place = "run.log(NAME=...)"
     for name in guidance_in(place).keys() & values.keys():
         raise OptionError(
@@ -226,6 +224,7 @@ def check_logged_values(
         )
     for name in values:
         check_run_name(name, by="run.log was given")
+    return True
 
 
 def _logged_within(names: Iterable[str], *, measuring: bool) -> str:
@@ -282,12 +281,6 @@ def check_run_exit_statuses(statuses: Any) -> dict[int, int]:
         if type(status) is not int or not 0 <= status <= 255:
             raise OptionError(f"exit_statuses: {status!r} is no exit status; give a whole number, 0 to 255.")
     return dict(statuses)
-
-
-def check_run_flags(**flags: Any) -> None:
-    """Raise an OptionError unless all of these are truth values."""
-    for name, value in flags.items():
-        check_flag("ts.Run", name, value)
 
 
 def check_run_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
