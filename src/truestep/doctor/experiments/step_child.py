@@ -259,6 +259,7 @@ class StepChild:
             self._life.end()
 
     def _after_step(self, *_: Any) -> None:
+        self._is_amid = False  # also where a closure went backward within the step
         if self._sight is not None:
             self._sight.rests = self._waiting > 0
         with torch.no_grad(), unseen():  # so that rounding in this step is nothing to the next one
