@@ -13,7 +13,7 @@ from typing import Self
 
 from truestep.checkpoints.digests import NEWEST_DIGEST, Digest, DigestKind, new_digest
 from truestep.checkpoints.new_memory import make_pages
-from truestep.core.processors import usable_processors
+from truestep.core.control_groups import usable_processors
 
 PIECE_BYTES = 8 << 20
 CACHED_BYTES = 1 << 20  # read and hashed in one go, so that they are still in the processor's cache

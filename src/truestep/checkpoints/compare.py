@@ -114,9 +114,7 @@ def _changed(name: str, old: Any, new: Any) -> StateChange | None:
         return _changed_tensor(name, old, new)
     if type(old) is type(new) and (old == new or (old != old and new != new)):  # noqa: PLR0124 -- NaN is NaN
         return None
-    return StateChange(
-        name, "changed", f"{_show(old)} -> {_show(new)}", max(_num_bytes(old), _num_bytes(new))
-    )
+    return StateChange(name, "changed", f"{_show(old)} -> {_show(new)}", max(map(_num_bytes, (old, new))))
 
 
 def _changed_tensor(name: str, old: Tensor, new: Tensor) -> StateChange | None:

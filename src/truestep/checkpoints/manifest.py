@@ -155,9 +155,8 @@ def checked_file_name(name: str) -> str:
 
 def checked_count(value: Any) -> int:
     """Return a number of bytes or elements that there can be; raises ValueError for what is none."""
-    if (
-        type(value) is not int or not 0 <= value <= MAX_BYTES
-    ):  # not isinstance: JSON's true is an int to Python
+    # not isinstance: JSON's true is an int to Python
+    if type(value) is not int or not 0 <= value <= MAX_BYTES:
         raise ValueError(f"{value!r} is no size")
     return value
 

@@ -258,9 +258,7 @@ def _mean_of(loss: Any, weight: float | Tensor) -> Weighted:
     if not isinstance(weight, Tensor):
         check_number("update.backward", "weight", weight, example=24.0, least=0.0)
     if weight.numel() != 1 if isinstance(weight, Tensor) else weight == math.inf:
-        raise OptionError(
-            f"update.backward(weight={weight}): give one finite number, the examples of this part."
-        )
+        raise OptionError(f"update.backward(weight={weight}): give one finite number, the part's examples.")
     if weights is not None or not isinstance(values, Tensor) or values.ndim:
         what = (
             f"losses of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__

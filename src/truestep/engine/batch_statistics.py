@@ -31,9 +31,8 @@ class BuffersOfParts:
     """Buffers as they are before the first part of a split batch: what that moves, each part moves."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
-        told = [
-            place for module in modules for place in spectral_norm_buffers(module)
-        ]  # they move once an update
+        # they move once an update
+        told = [place for module in modules for place in spectral_norm_buffers(module)]
         self._before = [
             (f"{path}.{name}".lstrip("."), layer, name, buffer, _version(buffer))
             for module in modules

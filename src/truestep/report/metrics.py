@@ -61,9 +61,8 @@ class MetricsFile:
         self._waiting_bytes = 0
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         self._failing = False
-        self._is_named = (
-            False  # on the disk: a file that is synced may still have no name after a loss of power
-        )
+        # on the disk: a file that is synced may still have no name after a loss of power
+        self._is_named = False
         self._open()
 
     def _open(self) -> None:

@@ -282,11 +282,8 @@ def _extent(record: ReportedRun) -> Iterator[Html]:
     num_epochs = len(record.epoch_ends)
     yield _tile("steps", f"{record.last_step:,}", f"in {num_epochs:,} epoch{'s' * (num_epochs != 1)}")
     seconds = record.elapsed_seconds
-    note = (
-        f"{1000 * seconds / record.last_step:,.3g} ms per step, everything included"
-        if record.last_step
-        else ""
-    )
+    steps = record.last_step
+    note = f"{1000 * seconds / steps:,.3g} ms per step, everything included" if steps else ""
     yield _tile("time", f"{seconds:.1f} s" if seconds < 60 else duration_text(seconds), note)
 
 

@@ -124,9 +124,8 @@ class RunLoop:
         if leads:
             cursor.body_done()
             self._session.batch_done(stream)
-        stream.in_body = (
-            False  # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
-        )
+        # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
+        stream.in_body = False
 
     def _closed(self, stream: StreamCursor, reader: object, *, leads: bool) -> None:
         """The loop is over, or was left."""

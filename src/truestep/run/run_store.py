@@ -111,9 +111,8 @@ class RunStore:
                     self._run.logbook.forget(lambda: marks_in(store))
             finally:
                 self._left_at = store.next_sequence
-                end_all(
-                    self._close_mirror, store.close
-                )  # in this order: what is sent lies under the store's lock
+                # in this order: what is sent lies under the store's lock
+                end_all(self._close_mirror, store.close)
         else:
             self._close_mirror()
 

@@ -12,11 +12,10 @@ from truestep.engine.state import load_learner_state
 from truestep.report.history import NOTHING
 from truestep.run import snapshot
 from truestep.run.announcements import RunBeginning
-from truestep.run.due import DueSaves
+from truestep.run.due import DueSaves, SavedPlace
 from truestep.run.kept_settings import with_secrets_of_code
 from truestep.run.reading import Choose, Found, Read, SharedResumeReading, read_resumed_alone
 from truestep.run.run_store import RunStore, marks_in
-from truestep.run.saved_place import SavedPlace
 from truestep.run.signals import StopSignals
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor

@@ -8,6 +8,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from truestep.core.errors import DataError
+from truestep.engine.data.block_forms import whole_of_ranks
 from truestep.engine.data.blocks import with_sizes
 from truestep.engine.data.columns import find_data_columns
 from truestep.engine.data.existing import take_loader_apart
@@ -18,7 +19,7 @@ from truestep.engine.data.kinds import (
     check_own_order,
     is_map_style_data,
 )
-from truestep.engine.data.mapped import MappedSource
+from truestep.engine.data.mapped import MappedSource, shared_order
 from truestep.engine.data.memory import MemorySource
 from truestep.engine.data.mistaken import mistaken_data
 from truestep.engine.data.mixture import Mixture, MixtureDraws, check_mixture_options
@@ -27,11 +28,9 @@ from truestep.engine.data.mixture_streams import PIECE, MixtureOfStreams
 from truestep.engine.data.options import BlockShuffle, DataOptions
 from truestep.engine.data.ordering import choose_batch_order, choose_draw
 from truestep.engine.data.samples import SeededSamples
-from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource
 from truestep.engine.data.stream import StreamSource
 from truestep.engine.data.streaming import SampleStream
-from truestep.engine.data.whole import whole_of_ranks
 from truestep.engine.processes.shares import WHOLE, RankShare
 
 if TYPE_CHECKING:

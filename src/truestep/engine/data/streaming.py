@@ -96,9 +96,8 @@ class SampleStream:
         if not is_of_library(self.data, "webdataset"):
             return False
         stages = getattr(self.data, "pipeline", ())
-        if any(
-            getattr(each, "deterministic", True) is False for each in stages
-        ):  # its shards drawn again and again
+        # its shards drawn again and again
+        if any(getattr(each, "deterministic", True) is False for each in stages):
             return True
         options = [vars(each).get("kw", {}) for each in stages if _function_of(each) == "_shuffle"]
         return any(each.get("rng") is None and each.get("seed") is None for each in options)

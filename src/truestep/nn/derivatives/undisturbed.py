@@ -110,11 +110,9 @@ def full_precision_for_derivatives(value: Any) -> Any:
 
 def derivative_input_under_autocast(value: Any) -> Any:
     """Return a half-precision tensor as float32 where autocast is on, as autocast would cast it to anything; all else as it is."""
-    return (
-        full_precision_for_derivatives(value)
-        if isinstance(value, Tensor) and autocast_is_on(value.device)
-        else value
-    )
+    if isinstance(value, Tensor) and autocast_is_on(value.device):
+        return full_precision_for_derivatives(value)
+    return value
 
 
 class _Buffers:

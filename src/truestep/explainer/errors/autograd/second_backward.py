@@ -32,8 +32,7 @@ class SecondBackward(Explainer):
     retain_graph=True hides it, and memory grows.
 
     Cases:
-        otherwise: {kept}
-            Fix: {kept_fix}
+        otherwise: {kept} Fix: {kept_fix}
         otherwise: `{shared}` ({value}){made}, is in this graph and in that of {of}, whose backward (line {line}) freed it.
             Fix: write {shared}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses
             and call backward once. Where both train it, compute {shared} anew after the first step.
@@ -80,11 +79,8 @@ _STATES = {
 
 
 def _detached(name: str, value: object) -> str:
-    return (
-        f"{name} = tuple(each.detach() for each in {name})"
-        if type(value) is tuple
-        else f"{name} = {name}.detach()"
-    )
+    is_tuple = type(value) is tuple
+    return f"{name} = tuple(each.detach() for each in {name})" if is_tuple else f"{name} = {name}.detach()"
 
 
 _MAX_NODES = 50_000
@@ -112,9 +108,7 @@ def value_shared_by_graphs(crash: Crash) -> dict[str, str]:
     ]
     if not shared:
         return {}
-    others = [
-        (name, _nodes(value.grad_fn)) for name, value in held if value is not failing and not value.dim()
-    ]
+    others = [(name, _nodes(each.grad_fn)) for name, each in held if each is not failing and not each.dim()]
     name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
     loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
     made = made_at_line(line)

@@ -37,8 +37,7 @@ class ValueChangedInPlace(Explainer):
             discriminator's step, or use fake.detach() for the discriminator.
         otherwise: {what}, was changed by {layers}, which overwrites its input.
             Fix: make that layer without inplace=True.
-        `+=`: {what}, was changed at {line}.
-            Fix: write x = x + y there, which makes a new tensor.
+        `+=`: {what}, was changed at {line}. Fix: write x = x + y there, which makes a new tensor.
         otherwise: {what}, was changed at {line}.
         otherwise: {what}, was changed.
     """

@@ -69,26 +69,21 @@ class NameMisspelt(Explainer):
             Fix: keep the tensor until backward().
         `owner=int;`: the value is a number, and not a tensor.
             Fix: look at where it was made: sum([]) gives 0.
-        otherwise: {owner} has no {attribute}, but it has {near}.
-            Fix: write {near}.
+        otherwise: {owner} has no {attribute}, but it has {near}. Fix: write {near}.
         otherwise: {module}{version} has no {attribute}: another version of the package, or a file of your own called
             {root}.py.
         `known=`: nothing has set {attribute} on this {owner}; its names have none like it.
+        `unset=`: {name} is set nowhere before this line. Fix: {import}
         `unset=`: {name} is set nowhere before this line.
-            Fix: {import}
-        `unset=`: {name} is set nowhere before this line.
-        otherwise: {name} is not imported.
-            Fix: {import}
-        otherwise: there is no {name}, but there is {near_name}.
-            Fix: write {near_name}.
+        otherwise: {name} is not imported. Fix: {import}
+        otherwise: there is no {name}, but there is {near_name}. Fix: write {near_name}.
         `keyword=verbose;`: {function} takes no verbose any more.
             Fix: leave verbose out: schedules print nothing since torch 2.7; log schedule.get_last_lr() instead.
         `keyword=names;`: {function} takes no names any more.
             Fix: named tensors are gone since torch 2.13: ts.named gives axes their names, or count them.
         `keyword=size_average;`: {function} takes no size_average any more.
             Fix: write reduction="mean" (or "sum").
-        otherwise: {function} takes no {keyword}, but it takes {near_keyword}.
-            Fix: write {near_keyword}=.
+        otherwise: {function} takes no {keyword}, but it takes {near_keyword}. Fix: write {near_keyword}=.
         otherwise: {function} takes no {keyword}{listed}: written for another version of that package, or meant for another
             function.
     """
@@ -128,12 +123,8 @@ def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
         return [name for name in dir(module) if not name.startswith("_")] if module is not None else []
     owner = _owner(crash, found.get("kind", ""))
     if owner is None:
-        torch = torch_at_crash()
-        return (
-            dir(torch.Tensor)
-            if found.get("kind") in ("Tensor", "torch.Tensor", "Parameter") and torch is not None
-            else []
-        )
+        torch, is_tensor = torch_at_crash(), found.get("kind") in ("Tensor", "torch.Tensor", "Parameter")
+        return dir(torch.Tensor) if is_tensor and torch is not None else []
     names = [*dir(type(owner)), *getattr(owner, "__dict__", {})]
     if is_layer_at_crash(owner):
         # A module holds these in dicts of its own, which neither dir() of its class nor its __dict__ shows.
@@ -165,11 +156,8 @@ def _parameters(crash: Crash, function: str) -> list[str]:
 
     try:
         found = _called(crash, function)
-        return (
-            [name for name in inspect.signature(found).parameters if name not in ("args", "kwargs")]
-            if found
-            else []
-        )
+        names = inspect.signature(found).parameters if found else ()
+        return [name for name in names if name not in ("args", "kwargs")]
     except (ValueError, TypeError):
         return []
 
