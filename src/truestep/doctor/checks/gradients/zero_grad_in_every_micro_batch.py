@@ -139,10 +139,15 @@ def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:
     run = execution_of(loop.trace, loop.path)
     windows = run.full_windows(loop.optimizer)
     is_one = len({event.node for each in windows for event in each.backwards}) == 1
-    if not is_one or not run.is_certain:
+    if not is_one or not run.is_certain or _steps_unseen(loop):
         return None
     late = [
         [clear for before, clear in each.between("zero_grad") if before == len(each.backwards) - 1]
         for each in windows
     ]
     return late[0][0] if all(late) else None
+
+
+def _steps_unseen(loop: TrainingLoop) -> bool:
+    """Tell whether a step is given a function that is not in sight: it goes backward, too."""
+    return not {each.node for each in loop.of("unknown")}.isdisjoint(each.node for each in loop.steps)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.uses import is_in_comment
 from truestep.doctor.source.values import argument, literal
 
@@ -33,24 +33,42 @@ def _unread(
     for name, bindings in module.classes.attributes(owner).items():
         made = [each for each in bindings if each.how == "assign" and makes(module, each.value)]
         is_unread = bool(made) and len(made) == len(bindings) and not module_reads(module, name)
-        if is_unread and not _applies_any(module):
+        if is_unread and not _applies_any(module, {_name_of_layer(module, each.value) for each in made}):
             yield name, made[0].node
 
 
-def _applies_any(module: SourceModule) -> bool:
-    """Tell whether a layer may be applied by going through all: by a loop that calls none it is not."""
+def _applies_any(module: SourceModule, layers: set[str]) -> bool:
+    """Tell whether one of these kinds of layers may be applied by going through all: by a loop that calls none it is not."""
     calls = [call for name in GOING_THROUGH for call in module.index.calls.get(name, ())]
-    return any(_may_apply(module, each) for each in calls if module.home(each) is module)
+    return any(_may_apply(module, each, layers) for each in calls if module.home(each) is module)
 
 
-def _may_apply(module: SourceModule, through: ast.Call) -> bool:
+def _may_apply(module: SourceModule, through: ast.Call, layers: set[str]) -> bool:
     loop = module.parents.get(through)
+    if isinstance(loop, ast.comprehension):
+        return not any(_is_of_others(module, test, loop, layers) for test in loop.ifs)
     if not isinstance(loop, ast.For) or loop.iter is not through:
         return True
     names = {each.id for each in walk(loop.target) if isinstance(each, ast.Name)}
     return any(
         isinstance(each.func, ast.Name) and each.func.id in names for each in module.inside(loop, ast.Call)
     )
+
+
+def _is_of_others(module: SourceModule, test: ast.expr, loop: ast.comprehension, layers: set[str]) -> bool:
+    """Tell `isinstance(each, (nn.Linear, nn.Conv2d))` of an item, where none of these layers is of those classes."""
+    if not isinstance(test, ast.Call) or dotted(test.func) != "isinstance" or len(test.args) != 2:
+        return False
+    classes = test.args[1].elts if isinstance(test.args[1], ast.Tuple) else [test.args[1]]
+    names = {(module.qualify(each) or "").rsplit(".", 1)[-1] for each in classes}
+    known = all((module.qualify(each) or "").startswith("torch.nn.") for each in classes)
+    is_item = isinstance(loop.target, ast.Name) and dotted(test.args[0]) == loop.target.id
+    return is_item and known and "Module" not in names and names.isdisjoint(layers)
+
+
+def _name_of_layer(module: SourceModule, value: ast.expr | None) -> str:
+    name = module.qualify(value.func) if isinstance(value, ast.Call) else None
+    return (name or "").rsplit(".", 1)[-1]
 
 
 def _makes_dropout(module: SourceModule, value: ast.expr | None) -> bool:

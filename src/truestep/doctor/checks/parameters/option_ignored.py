@@ -8,8 +8,9 @@ from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, dotted, walk
+from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.uses import is_in_comment, names_read
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.values import argument, constant
 
 # options that change what is computed, whoever gives them; a size or a name may be there for others
 _MATTERS = frozenset((
@@ -65,6 +66,9 @@ class OptionIgnored(SourceCheck):
             arguments = [*made[0].args.args, *made[0].args.kwonlyargs]
             for name in [each.arg for each in arguments if each.arg in _MATTERS]:
                 node = _ignored(module, made[0], name)
+                for call in _given_another(module, owner, made[0], name) if node is None else ():
+                    text = f"self.{name} is there for it, and {name}= is given something else."
+                    yield At(call, text, RISK)
                 if node is not None:
                     place = _applied_last(module, owner, forward) if name == "loss_weight" else node
                     severity = ADVICE if _is_left_out(module, made[0], name) else RISK
@@ -96,10 +100,38 @@ def _is_left_out(module: SourceModule, made: ast.FunctionDef, name: str) -> bool
     return bool(calls) and constant(default) in _NEUTRAL
 
 
+def _given_another(
+    module: SourceModule, owner: Class, made: ast.FunctionDef, name: str
+) -> Iterator[ast.Call]:
+    """Yield the calls of torch in a class that are given a constant for an option which the class has of its own."""
+    stored = [each for each in module.classes.attributes(owner).get(name, []) if each.value is not None]
+    if not any(isinstance(each.value, ast.Name) and each.value.id == name for each in stored):
+        return
+    for call in (each for each in walk(owner) if isinstance(each, ast.Call)):
+        given = argument(call, None, name)
+        in_method = module.scope(call) is not made
+        if in_method and given is not None and (module.qualify(call.func) or "").startswith("torch."):
+            reduces_itself = name == "reduction" and constant(given) == "none"
+            if not reduces_itself and (_is_upper(given) or _differs(made, name, given)):
+                yield call
+
+
+def _differs(made: ast.FunctionDef, name: str, given: ast.expr) -> bool:
+    """Tell a number or text other than the option's default."""
+    default = next((each for each in _defaults(made) if each[0] == name), None)
+    return isinstance(given, ast.Constant) and (default is None or constant(default[1]) != given.value)
+
+
 def _defaults(made: ast.FunctionDef) -> list[tuple[str, ast.expr | None]]:
     names = [each.arg for each in made.args.args]
     found = list(zip(reversed(names), reversed(made.args.defaults), strict=False))
     return [*found, *zip([each.arg for each in made.args.kwonlyargs], made.args.kw_defaults, strict=True)]
+
+
+def _is_upper(node: ast.expr) -> bool:
+    """Tell a constant of a module by its name."""
+    last = own_name(node) or ""
+    return bool(last) and last.partition("_")[0].isupper() and len(last) > 1
 
 
 def _ignored(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.AST | None:
