@@ -35,10 +35,7 @@ class OptionOfWrongType(SourceCheck):
 
     Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
 
-    Evidence: bed A: 7 true, 0 false; bed B: 4 true, 0 false; bed C: 9 true, 0 false; bed D: 3 true, 0 false;
-    bed E: 8 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 0 false; bed H: 7 true, 0 false; bed I: 11
-    true, 0 false; bed K: 5 true, 0 false; bed L: 0 true, 2 debatable, 0 false; 186 repositories: 31 true, 1
-    false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L: 102 true, 2 debatable, 1 false.
     """
 
     code = "VALUE019"
