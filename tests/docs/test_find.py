@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.pages import HAND_WRITTEN
 
+pytestmark = pytest.mark.xdist_group("search")  # the index is made once
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["find.md", "symptoms.md", *(f"howto/{page.name}" for page in sorted((DOCS / "howto").glob("*.md")))]
 SEARCHED = {

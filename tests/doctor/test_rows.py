@@ -18,9 +18,9 @@ from truestep.doctor.block import watch
 from truestep.doctor.checks.data.trained_rows_evaluated import _Comparison
 from truestep.doctor.finding import Place
 from truestep.doctor.reporting.evidence import finding_sentences
-from truestep.doctor.runtime.row_overlap import RowOverlap
 from truestep.doctor.runtime.prints import prints_of_rows, sampled_rows
 from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
+from truestep.doctor.runtime.row_overlap import RowOverlap
 
 SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
 CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045"]

@@ -80,9 +80,8 @@ def _read_torch_file(path: Path) -> Any:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(_what_else_it_is(path) or _how_to_convert(path, str(error))) from error
-    except (
-        Exception
-    ) as error:  # its parsers raise whatever they meet: IndexError, struct.error, AssertionError
+    # its parsers raise whatever they meet: IndexError, struct.error, AssertionError
+    except Exception as error:
         damaged = f"it is damaged ({type(error).__name__}: {error})"
         reason = damaged if str(error) else "it is empty, or ends too early"
         raise CheckpointError(f"{path} can't be read as a file of torch.save: {reason}") from error

@@ -31,9 +31,7 @@ class RunLock:
         self._descriptor: int | None = None
         self._is_signed = False
         self._take()
-        undo_in_children(
-            self, RunLock.release
-        )  # or data loading workers would hold it for a parent that was killed
+        undo_in_children(self, RunLock.release)  # or data workers would hold it for a parent that was killed
 
     def _take(self) -> None:
         self._descriptor = self._files.open_lock(self._path)

@@ -38,11 +38,8 @@ def reported_state(directory: Path, last_step: int) -> ReportedState:
         return ReportedState("running")
     if (problem := _config_problem(directory)) is not None:
         return problem
-    newest = (
-        next(iter(read_checkpoints(CheckpointFiles(), directory / FOLDER)), None)
-        if (directory / FOLDER).is_dir()
-        else None
-    )
+    has_any = (directory / FOLDER).is_dir()
+    newest = next(iter(read_checkpoints(CheckpointFiles(), directory / FOLDER)), None) if has_any else None
     if isinstance(newest, PassedOver):
         return ReportedState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
     if newest is not None and (damage := _missing(newest)):

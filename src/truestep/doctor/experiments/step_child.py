@@ -295,6 +295,7 @@ class StepChild:
     def _finish(self, seen: ChildOutcome) -> None:
         if self._noise is not None:
             seen.coarsest, seen.draws = self._noise.coarsest, self._noise.has_drawn
+            seen.drawn, seen.stream = self._noise.drawn, self._noise.state()
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign

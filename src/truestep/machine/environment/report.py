@@ -8,15 +8,14 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from truestep.core.files import is_visible_path
 from truestep.core.results import RenderableType, Result
-from truestep.core.visible_paths import is_visible_path
 from truestep.machine.environment import container as containers
 from truestep.machine.environment import cuda_toolkit, libraries, packages, variables
 from truestep.machine.environment import system as systems
 from truestep.machine.environment.torch_build import TorchBuild, TorchProbe
-from truestep.machine.gpus.pci import PciCard, read_cards
 from truestep.machine.gpus.read import read_gpus
-from truestep.machine.gpus.records import GpuReport
+from truestep.machine.gpus.records import GpuReport, PciCard, read_cards
 
 Section = TypeVar("Section")
 _SHADOWS = ("torch.py", "torch/__init__.py")

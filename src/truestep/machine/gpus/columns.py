@@ -180,9 +180,7 @@ PERSISTENCE = _on_or_off(
     "persistence",
     "On: the driver stays loaded while nobody uses the card, which saves seconds at each start.",
 )
-DISPLAY = _on_or_off(
-    "Disp", "display_active", "On: a desktop is drawn on this card, and takes memory and time."
-)
+DISPLAY = _on_or_off("Disp", "display_active", "On: a desktop is drawn on it, which takes memory and time.")
 ECC = CardColumn(
     title="ECC",
     field="ecc_enabled, ecc_uncorrected_errors",

@@ -39,9 +39,7 @@ class LastMicroBatchesDropped(SourceCheck):
     Fix: step when (i + 1) % k == 0, and at the last batch; divide by how many batches each step is made of.
 
     Evidence: microsoft/Swin-Transformer f82860bf main_simmim_ft.py:187; microsoft/Swin-Transformer f82860bf
-    main_simmim_pt.py:147; corpus: 9 true, 1 debatable, 1 false; bed A: 1 true, 0 false; bed D: 1 true, 0 false;
-    bed E: 0 true, 1 debatable, 0 false; bed F: 3 true, 0 false; bed H: 0 true, 1 debatable, 0 false; bed I: 2
-    true, 0 false; 186 repositories: 1 true, 3 debatable, 6 false.
+    main_simmim_pt.py:147; corpus, 186 repositories, beds A, D, E, F, H, I: 17 true, 6 debatable, 7 false.
     """
 
     code = "GRAD006"

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.options import is_left_unread
 from truestep.doctor.source.values import argument, constant
 
 
@@ -21,6 +22,7 @@ class OptionOfWrongType(SourceCheck):
         parser.add_argument("--amp", type=bool, default=True)  # here
         args = parser.parse_args([])
         opt = torch.optim.SGD(net.parameters(), lr=args.lr)
+        cast = torch.autocast("cuda", enabled=args.amp)
 
     Good:
         import argparse
@@ -29,6 +31,7 @@ class OptionOfWrongType(SourceCheck):
         parser.add_argument("--amp", action=argparse.BooleanOptionalAction, default=True)
         args = parser.parse_args([])
         opt = torch.optim.SGD(net.parameters(), lr=args.lr)
+        cast = torch.autocast("cuda", enabled=args.amp)
 
     Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
 
@@ -45,6 +48,8 @@ class OptionOfWrongType(SourceCheck):
         """Report type=bool, and type=int with a fraction as the default."""
         switches: list[ast.Call] = []
         for call in module.method_calls("add_argument"):
+            if is_left_unread(module, call):
+                continue
             given = argument(call, None, "type")
             kind = module.qualify(given) if given is not None else None
             default = constant(argument(call, None, "default"))

@@ -36,8 +36,7 @@ class LossWithoutGradFn(Explainer):
         otherwise: `{updated}` is what net.update gave: it has gone back and stepped already.
             Fix: leave backward() and step() out: net.update(loss, batch) does both, with the function that computes the
             loss. To log the value, read float(update.loss).
-        otherwise: `{loss}` was made without gradients: {off}.
-            Fix: take the decorator away for training.
+        otherwise: `{loss}` was made without gradients: {off}. Fix: take the decorator away for training.
         otherwise: no parameter of `{owner}` requires a gradient: all {num} are frozen.
             Fix: unfreeze what is to be trained (requires_grad_(True)); a layer that replaces a head is made after the
             freezing.

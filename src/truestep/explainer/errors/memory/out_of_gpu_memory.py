@@ -23,8 +23,7 @@ class OutOfGpuMemory(Explainer):
     activations. If it comes after many steps, something is kept: sum loss.item(), and evaluate under torch.no_grad().
 
     Cases:
-        otherwise: {kept}
-            Fix: {kept_fix}
+        otherwise: {kept} Fix: {kept_fix}
         otherwise: {others} of {total} belong to other processes (torch holds {held} here).{processes}
             Fix: end your own old processes and notebooks, or take another card (`truestep gpus` names who holds which).
         otherwise: {spare} are reserved but in pieces too small for the {wanted} asked for: fragmentation.

@@ -20,8 +20,7 @@ class OutOfHostMemory(Explainer):
     by piece (np.load(..., mmap_mode="r")), with fewer workers, which hold copies.
 
     Cases:
-        otherwise: {kept}
-            Fix: {kept_fix}
+        otherwise: {kept} Fix: {kept_fix}
         otherwise: {wanted} were asked for when the memory was full. The largest tensors: {largest}.
             Fix: if it comes after many steps, something is kept: append x.detach() or x.item(), and evaluate under
             torch.no_grad(). If it comes in the first, take a smaller batch and fewer workers, which hold copies.
