@@ -39,6 +39,10 @@ SMOOTH = {
     "experiments-list.md",
     "relations.md",
     "running.md",
+    "loop.md",
+    "saving.md",
+    "changing.md",
+    "run-files.md",
     "keeping.md",
     "compared.md",
 }
@@ -50,16 +54,8 @@ SMOOTH |= {
     "report.md",
     "choose-optimizer-and-schedule.md",
 }
-SMOOTH |= {
-    "explain.md",
-    "graph.md",
-    "playground.md",
-    "many-processes.md",
-    "clusters.md",
-    "ranks.md",
-    "processes-cost.md",
-    "memory.md",
-}
+SMOOTH |= {"copies.md", "explain.md", "graph.md", "playground.md", "memory.md"}
+SMOOTH |= {"many-processes.md", "clusters.md", "ranks.md", "processes-cost.md", "mirror.md"}
 SMOOTH |= {
     f"howto/{name}.md"
     for name in (
