@@ -5,10 +5,12 @@ A learner in the place of a module or of parameters, and what only looks at it; 
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+import frameworks
+
+pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 
 PRELUDE = """
 import json, tempfile, warnings
@@ -198,9 +200,7 @@ SAYS = {
     [pytest.param(TORCH, id="torch"), pytest.param(LIBRARIES, marks=pytest.mark.slow, id="libraries")],
 )
 def test_who_takes_a_module_is_told_that_a_learner_is_none(program, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True
-    )
+    done = frameworks.run("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     expected = SAYS[program]

@@ -126,9 +126,7 @@ def _show_table(wanted: list[type[Check]]) -> None:
         table.add_row(check.code, _severity(check), _how(check), check.page().summary)
     show_on_screen(table)
     number = f"{len(wanted)} check{'s' if len(wanted) != 1 else ''}"
-    show_on_screen(
-        Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one, with examples.")
-    )
+    show_on_screen(Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one."))
 
 
 def _show_page(check: type[Check], screen: Console) -> None:

@@ -62,7 +62,7 @@ def launch(
     if behind is not None and any(each.startswith(_SELDOM_OF_A_FILE) for each in behind.options):
         warn_on_screen(str(behind))
     from truestep.run.launching.agent import LaunchOptions
-    from truestep.run.launching.command import launch_python
+    from truestep.run.launching.spawn import launch_python
 
     plan = LaunchOptions(
         processes=processes or _one_for_each_gpu(),

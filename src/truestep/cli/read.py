@@ -47,9 +47,7 @@ SHOW_ABSTENTIONS = typer.Option(
     "--show-abstentions", help="Also show where a check could not tell or did not run, and why."
 )
 AS_JSON = typer.Option("--json", help="The same as --output json.")
-WRITE_BASELINE = typer.Option(
-    "--write-baseline", help="Write today's findings to this file, and exit with 0."
-)
+WRITE_BASELINE = typer.Option("--write-baseline", help="Write today's findings to this file; exit with 0.")
 FIX = typer.Option("--fix", help="Make the rewrites that take no choice, and show them.")
 DIFF = typer.Option("--diff", help="Print what --fix would change, and change nothing.")
 PATHS = typer.Argument(help="Files and folders; a folder means every .py, .ipynb and .md file beneath it.")

@@ -171,11 +171,19 @@ def methods_raise_option_errors(owner: str) -> Callable[[Kind], Kind]:
 
     def decorate(kind: Kind) -> Kind:
         for name, method in list(vars(kind).items()):
-            if isinstance(method, FunctionType) and not name.startswith("_") and not hasattr(method, _MARK):
+            if not isinstance(method, FunctionType) or name.startswith("_") or hasattr(method, _MARK):
+                continue
+            if not _takes_anything(method):  # run.log(**thousand): each frame between copies the names
                 setattr(kind, name, raises_option_errors(f"{owner}.{name}")(method))
         return kind
 
     return decorate
+
+
+def _takes_anything(method: FunctionType) -> bool:
+    """Whether no call of a method can fail to fit: it is `(self, /, *arguments, **keywords)`."""
+    code, anything = method.__code__, inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return code.co_flags & anything == anything and code.co_argcount == 1 and not code.co_kwonlyargcount
 
 
 def with_option_errors(called: str, public: Any) -> Any:

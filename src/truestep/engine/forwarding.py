@@ -141,7 +141,7 @@ def warn_of_hidden(learner: "Learner") -> None:
     if hidden:
         warn_user(
             f"{', '.join(hidden[:6])} of {type(module).__name__} and of the learner {learner.name!r} have the same name"
-            f"{'s' if len(hidden) > 1 else ''}: net.{hidden[0]} is the learner's. For the module's write net.module.{hidden[0]}.",
+            f"{'s' if len(hidden) > 1 else ''}: net.{hidden[0]} is the learner's. For the module's write net.module.{hidden[0]}."
         )
 
 

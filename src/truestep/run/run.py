@@ -323,7 +323,7 @@ class Run(SealedAttributes, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged_values(unnamed, values, self.context, self._shared.logged)
+        has_new = check_logged_values(unnamed, values, self.context, self._shared.logged)
         media: dict[str, LoggedMedia] = {}
         if {*map(type, values.values())} == {float}:
             numbers: dict[str, float] = values  # type: ignore[assignment]
@@ -337,6 +337,8 @@ class Run(SealedAttributes, Shown):
                 "log the same values: what is measured on one rank alone is no measure of the run "
                 "(net.evaluate gives all the same)",
             )
+        if has_new:
+            self._shared.logged.update(numbers)
         self.session.log(numbers, media)
 
     @raises_option_errors("run.save")

@@ -237,7 +237,6 @@ class RunSession:
         self._saver.files.open()  # after the run's end: another process may be there
         written = log_media(run.directory, step, media) if run.is_main else []
         run.logbook.write(step, run.cursor.epoch, values, {each.name: each.line for each in written})
-        run.logged.update(values)
         self._omissions.logged(values, media)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)

@@ -159,3 +159,22 @@ def test_the_training_goes_on_with_its_own_values():
             watched(code, codes)
         printed.append(output.getvalue())
     assert printed[0] == printed[1] != ""
+
+
+def test_a_figure_of_the_step_before_is_no_batch():
+    watch = watched(
+        """
+for number in range(30):
+    x = torch.randn(32, 4)
+    chosen = torch.distributions.Categorical(logits=net(x))
+    action = chosen.sample()
+    reward = (action == (x[:, 0] > 0).long()).float()
+    opt.zero_grad()
+    (-chosen.log_prob(action) * (reward - reward.mean())).mean().backward()
+    opt.step()
+    shown = reward.mean().item()
+""",
+        ("REL003",),
+    )
+    assert watch.findings == []
+    assert watch.experiments.why_not_tried("REL003").endswith("none lies in memory before a step")

@@ -3,7 +3,7 @@
 
 import random
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -14,7 +14,7 @@ from torch.utils.data import DataLoader
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.doctor.experiments.draws_seen import DrawsSeen
-from truestep.doctor.experiments.going_on import ChildLife
+from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.loads import fetched
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.runtime.wrapping import WatchWrappers
@@ -41,6 +41,14 @@ class EvaluationPlan:
     other_size: int  # of batches that are cut in another way
 
 
+@dataclass(frozen=True)
+class _Pass:
+    """A pass over the evaluation's loader."""
+
+    batches: Iterator[Any]
+    told_before: int = 0  # so much was printed where it began
+
+
 class EvaluationChild:
     """A child that goes through an evaluation to the next training batch, or to the script's end."""
 
@@ -49,9 +57,10 @@ class EvaluationChild:
         self._change = change
         self._life = ChildLife(going_on)
         self._cut = self._changed_cut()
-        self._batches = fetched(plan.iterator, self._cut)
+        self._passes = {plan.iterator: _Pass(fetched(plan.iterator, self._cut))}
         self._num_left = len(self._cut)
         self._draws = DrawsSeen()
+        self._has_gradients = torch.is_grad_enabled()  # where its loop begins
 
     def begin(self) -> Any:
         """Put in place what hands over the examples; return the first batch."""
@@ -61,7 +70,7 @@ class EvaluationChild:
             torch.manual_seed(_SEED)
             random.seed(_SEED)
             np.random.seed(_SEED)
-        batch = self._next_batch()
+        batch = self._next_batch(self._plan.iterator)
         self._draws.__enter__()  # for the rest of the child's life
         return batch
 
@@ -91,25 +100,31 @@ class EvaluationChild:
 
     def _handing_over(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            if iterator is self._plan.iterator:
-                return self._next_batch()
-            if torch.is_grad_enabled():
-                self._life.end()
-            return original(iterator)
+            if iterator is not self._plan.iterator:
+                if torch.is_grad_enabled() and not (self._is_own(iterator) and self._has_gradients):
+                    self._life.end()
+                if not self._is_own(iterator):
+                    return original(iterator)
+            return self._next_batch(iterator)
 
         return __next__
 
-    def _next_batch(self) -> Any:
-        seen = self._life.seen
+    def _next_batch(self, iterator: Any) -> Any:
+        """Return the next batch of a pass; what compares passes by place gets the same change in each."""
+        is_first, seen = iterator is self._plan.iterator, self._life.seen
+        if iterator not in self._passes:
+            self._passes[iterator] = _Pass(fetched(iterator, self._cut), self._life.num_told)
+        its = self._passes[iterator]
         try:
-            batch = next(self._batches)
+            batch = next(its.batches)
         except StopIteration:
             seen.is_whole, seen.draws = True, self._draws.are_seen
-            self._life.forget()  # what was printed for single batches is another with each cut
+            # what was printed for single batches is another with each cut
+            self._life.forget(since=its.told_before)
             raise
-        self._num_left -= 1
+        self._num_left -= is_first
         seen.draws = self._draws.are_seen  # by then; the next pass over training data draws its order
-        if not self._num_left and not self._life.has_told():
+        if is_first and not self._num_left and not self._life.num_told:
             seen.is_whole = True  # a loop that counts asks for no further one
         return batch
 
@@ -119,16 +134,22 @@ class EvaluationChild:
                 if torch.is_grad_enabled():
                     self._life.end()
                 vars(loader).update(num_workers=0, prefetch_factor=None)
-            return original(loader)
+            if not self._is_own(loader):
+                return original(loader)
+            with unseen():  # an iterator draws a seed for its workers
+                return original(loader)
 
         return __iter__
 
     def _length(self, original: Call) -> Call:
         def __len__(loader: Any) -> int:  # noqa: N807
-            own = loader._index_sampler is self._plan.iterator._index_sampler
-            return len(self._cut) if own else original(loader)
+            return len(self._cut) if self._is_own(loader) else original(loader)
 
         return __len__
+
+    def _is_own(self, of: Any) -> bool:
+        """Tell whether a loader, or an iterator of one, is the evaluation's."""
+        return of._index_sampler is self._plan.iterator._index_sampler
 
     def _ending(self, _original: Call) -> Call:
         def backward(*_: Any, **__: Any) -> None:

@@ -12,6 +12,7 @@ import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
 from truestep.doctor.experiments.kept_files import KeptFiles
+from truestep.doctor.experiments.native_writers import keep_what_libraries_write, why_file_refused
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import GoingOn
 
@@ -46,18 +47,21 @@ class ChildLife:
         """Keep what is printed and logged from here on."""
         sys.stdout = sys.stderr = self._output
         logging.raiseExceptions = False
-        KeptFiles().put_in_place()
+        files = KeptFiles()
+        files.put_in_place()
+        keep_what_libraries_write(files)
         _print_what_is_for_a_board()
         logging.getLogger().addHandler(_LogKept(self._output))
 
-    def has_told(self) -> bool:
-        """Tell whether anything was printed or logged since it was last forgotten."""
-        return self._output.tell() > 0
+    @property
+    def num_told(self) -> int:
+        """How many characters were printed or logged, but for those that were forgotten."""
+        return self._output.tell()
 
-    def forget(self) -> None:
-        """Drop what was printed so far."""
-        self._output.truncate(0)
-        self._output.seek(0)
+    def forget(self, *, since: int = 0) -> None:
+        """Drop what was printed since so many characters."""
+        self._output.truncate(since)
+        self._output.seek(since)
 
     def end(self, *, failure: str | None = None, error: str | None = None) -> Never:
         """Tell what was seen, and end this process."""
@@ -100,4 +104,4 @@ def end_child_with_script(error: BaseException | None = None) -> None:
         raised = (
             None if error is None or isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
         )
-        _alive[0].end(error=raised)
+        _alive[0].end(error=raised, failure=None if error is None else why_file_refused(error))

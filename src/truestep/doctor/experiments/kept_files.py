@@ -5,74 +5,221 @@ The seal refuses them all; this only has fewer children end for it.
 """
 
 import builtins
+import contextlib
+import errno
+import inspect
 import io
 import os
-from collections.abc import Callable
+import shutil
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from resource import RLIMIT_NOFILE, getrlimit, setrlimit
+from typing import Any, Self
 
-import torch
-
-_WRITES = frozenset("wax+")
-_CHANGES_OF_NAMES = ("mkdir", "rename", "replace", "remove", "unlink", "rmdir", "chmod", "utime")
+_WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
+_FOLDER, _GONE = -1, -2  # in the place of a descriptor
+_OPENS = inspect.signature(builtins.open)
+_NO_CHANGE = ("chmod", "utime", "link", "symlink", "chown")
 
 
 class KeptFiles:
-    """What was written, by path; in place for the rest of a child's life."""
+    """What a child makes of names: files in memory, folders, names that are gone; all others are as its parent's."""
 
     def __init__(self) -> None:
-        self._saved: dict[str, bytes] = {}
-        self._save, self._load, self._open = torch.save, torch.load, builtins.open
+        self._names: dict[str, int] = {}
+        self._plain = {each: getattr(os, each) for each in ("open", "stat", "lstat", "listdir", "scandir")}
+        self._file = builtins.open
 
     def put_in_place(self) -> None:
-        """Have torch and Python write here."""
-        torch.save, torch.load = self._saving, self._loading
-        builtins.open = io.open = self._opening
-        for name in _CHANGES_OF_NAMES:
-            setattr(os, name, _nothing)
+        """Have Python write here for the rest of the child's life."""
+        with contextlib.suppress(OSError, ValueError):  # each kept file is an open one
+            setrlimit(RLIMIT_NOFILE, (getrlimit(RLIMIT_NOFILE)[1],) * 2)
+        builtins.open = io.open = self._opening_file
+        exchanged: dict[str, Callable[..., Any]] = {
+            "open": self._opening,
+            "stat": lambda path, **how: self._status("stat", path, how),
+            "lstat": lambda path, **how: self._status("lstat", path, how),
+            "access": lambda path, *_, **__: self._exists(path),
+            "listdir": self._listing,
+            "scandir": lambda path=".": _Scan(self._entries(path)),
+            "mkdir": self._making_folder,
+            "rename": self._renaming,
+            "replace": self._renaming,
+            "remove": self._removing,
+            "unlink": self._removing,
+            "rmdir": self._removing,
+            "listxattr": lambda *_, **__: [],
+            **{each: lambda *_, **__: None for each in _NO_CHANGE},
+        }
+        for name, function in exchanged.items():
+            setattr(os, name, function)
+        shutil.rmtree = self._removing_tree  # type: ignore[assignment]
 
-    def _saving(self, obj: Any, f: Any, *args: Any, **kwargs: Any) -> None:
-        if not isinstance(f, (str, os.PathLike)):
-            self._save(obj, f, *args, **kwargs)
+    def native(self, path: Any) -> Any:
+        """Return where code that is not Python's reads a file."""
+        kept = self._kept(_whole(path)) if isinstance(path, (str, os.PathLike)) else None
+        return path if kept is None or kept < 0 else f"/proc/self/fd/{kept}"
+
+    def _kept(self, path: str) -> int | None:
+        """Return what the child made of a name, None where it made nothing of it."""
+        if not self._names or path in self._names:
+            return self._names.get(path)
+        above = (self._names.get(str(each)) for each in Path(path).parents)
+        return _GONE if any(each is not None and each < 0 for each in above) else None
+
+    def _exists(self, path: Any) -> bool:
+        try:
+            os.stat(path)  # noqa: PTH116 - of any path, as it is exchanged
+        except OSError:
+            return False
+        return True
+
+    def _opening_file(self, file: Any, mode: str = "r", *more: Any, **how: Any) -> Any:
+        given = _OPENS.bind(file, mode, *more, **how).arguments
+        if given.get("opener") is None and not isinstance(file, int):
+            given["opener"] = self._opening
+        return self._file(**given)
+
+    def _opening(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
+        kept = self._kept(_whole(path)) if dir_fd is None else None
+        if kept is None and not flags & _WRITES:
+            return int(self._plain["open"](path, flags, mode, dir_fd=dir_fd))
+        if kept == _FOLDER:
+            return os.memfd_create("folder")  # to be synced, at most
+        if kept is None or kept == _GONE:
+            kept = self._new(path, flags)
+        elif flags & os.O_EXCL:
+            raise _error(errno.EEXIST, path)
+        if not flags & _WRITES:
+            return int(self._plain["open"](f"/proc/self/fd/{kept}", flags))
+        if flags & os.O_TRUNC:
+            os.ftruncate(kept, 0)
+        os.lseek(kept, 0, os.SEEK_END if flags & os.O_APPEND else os.SEEK_SET)
+        return os.dup(kept)
+
+    def _new(self, path: Any, flags: int) -> int:
+        """Return a descriptor for a file that the child has not written so far, with what its parent has there."""
+        is_there = self._exists(path)
+        if is_there and flags & os.O_EXCL and flags & os.O_CREAT:
+            raise _error(errno.EEXIST, path)
+        if not (is_there or flags & os.O_CREAT) or not self._exists(Path(_whole(path)).parent):
+            raise _error(errno.ENOENT, path)
+        kept = os.memfd_create("kept")
+        if is_there and not flags & os.O_TRUNC:
+            with self._file(path, "rb") as file:
+                os.write(kept, file.read())
+        self._names[_whole(path)] = kept
+        return kept
+
+    def _status(self, kind: str, path: Any, how: dict[str, Any]) -> os.stat_result:
+        kept = None if isinstance(path, int) or how.get("dir_fd") else self._kept(_whole(path))
+        if kept == _GONE:
+            raise _error(errno.ENOENT, path)
+        if kept is not None and kept >= 0:
+            return os.fstat(kept)
+        found: os.stat_result = self._plain[kind](path if kept is None else os.sep, **how)
+        return found
+
+    def _listing(self, path: Any = ".") -> list[Any]:
+        if not isinstance(path, (str, os.PathLike)):
+            return list(self._plain["listdir"](path))
+        return [each.name for each in self._entries(path)]
+
+    def _entries(self, path: Any) -> Iterator[Any]:
+        if not isinstance(path, (str, os.PathLike)):
+            yield from self._plain["scandir"](path)
             return
-        memory = io.BytesIO()
-        self._save(obj, memory, *args, **kwargs)
-        self._saved[_whole(f)] = memory.getvalue()
+        whole, given = Path(_whole(path)), os.fspath(path)
+        kept = self._kept(str(whole))
+        if kept == _GONE:
+            raise _error(errno.ENOENT, path)
+        own = {Path(each).name: kept for each, kept in self._names.items() if Path(each).parent == whole}
+        if kept is None:
+            yield from (each for each in self._plain["scandir"](path) if each.name not in own)
+        for name, its in own.items():
+            if its != _GONE:
+                yield _KeptEntry(str(name), str(Path(given, name)))
 
-    def _loading(self, f: Any, *args: Any, **kwargs: Any) -> Any:
-        saved = self._saved.get(_whole(f)) if isinstance(f, (str, os.PathLike)) else None
-        return self._load(f if saved is None else io.BytesIO(saved), *args, **kwargs)
+    def _making_folder(self, path: Any, *_: Any, dir_fd: int | None = None) -> None:
+        if self._exists(path):
+            raise _error(errno.EEXIST, path)
+        if not self._exists(Path(_whole(path)).parent):
+            raise _error(errno.ENOENT, path)
+        self._names[_whole(path)] = _FOLDER
 
-    def _opening(self, file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
-        if not isinstance(file, (str, bytes, os.PathLike)):
-            return self._open(file, mode, *args, **kwargs)
-        path, is_binary = _whole(file), "b" in mode
-        if _WRITES.isdisjoint(mode):
-            if path not in self._saved:
-                return self._open(file, mode, *args, **kwargs)
-            kept = self._saved[path]
-            return io.BytesIO(kept) if is_binary else io.StringIO(kept.decode())
-        return _keeping(io.BytesIO if is_binary else io.StringIO, lambda written: self._keep(path, written))
+    def _renaming(self, before: Any, after: Any, **_: Any) -> None:
+        if not self._exists(before):
+            raise _error(errno.ENOENT, before)
+        old, new = _whole(before), _whole(after)
+        if self._kept(old) is None and not Path(old).is_dir():
+            os.close(os.open(old, os.O_RDWR))  # its contents, in memory
+        for each, kept in [*self._names.items()]:
+            if each == old or each.startswith(f"{old}{os.sep}"):
+                self._names[new + each.removeprefix(old)] = kept
+                self._names[each] = _GONE
 
-    def _keep(self, path: str, written: bytes | str) -> None:
-        self._saved[path] = written.encode() if isinstance(written, str) else written
+    def _removing(self, path: Any, *, dir_fd: int | None = None) -> None:
+        if dir_fd is None and not self._exists(path):
+            raise _error(errno.ENOENT, path)
+        self._names[_whole(path)] = _GONE
+
+    def _removing_tree(self, path: Any, ignore_errors: bool = False, *_: Any, **__: Any) -> None:
+        if self._exists(path):
+            whole = _whole(path)
+            for each in [each for each in self._names if each.startswith(f"{whole}{os.sep}")]:
+                del self._names[each]
+            self._names[whole] = _GONE
+        elif not ignore_errors:
+            raise _error(errno.ENOENT, path)
 
 
-def _keeping(kind: Any, keep: Callable[[Any], None]) -> Any:
-    """Return a file in memory that gives its contents away when it is closed."""
+class _KeptEntry:
+    """An entry of a folder, as `os.scandir` gives them."""
 
-    class Kept(kind):  # type: ignore[misc]
-        def close(self) -> None:
-            if not self.closed:
-                keep(self.getvalue())
-            super().close()
+    def __init__(self, name: str, path: str) -> None:
+        self.name, self.path = name, path
 
-    return Kept()
+    def __fspath__(self) -> str:
+        return self.path
+
+    def is_dir(self, **_: Any) -> bool:
+        return Path(self.path).is_dir()
+
+    def is_file(self, **_: Any) -> bool:
+        return Path(self.path).is_file()
+
+    def is_symlink(self) -> bool:
+        return False
+
+    def stat(self, **_: Any) -> os.stat_result:
+        return Path(self.path).stat()
+
+
+class _Scan:
+    """What `os.scandir` returns: an iterator that can be closed."""
+
+    def __init__(self, entries: Iterator[Any]) -> None:
+        self._entries = entries
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self._entries = iter(())
+
+
+def _error(number: int, path: Any) -> OSError:
+    return OSError(number, os.strerror(number), os.fspath(path))
 
 
 def _whole(path: Any) -> str:
-    return str(Path(os.fsdecode(path)).absolute())
-
-
-def _nothing(*_: Any, **__: Any) -> None:
-    """Change no name of a file: names are the parent's."""
+    return os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links stay as they are named

@@ -79,7 +79,7 @@ class MemoryLook:
         return __next__
 
     def _finish(self, seen: ChildOutcome) -> None:
-        seen.roots, seen.cut_root = list(self._roots.found), self._roots.cut()
+        seen.roots, seen.cut_root = self._roots.beside_graphs(), self._roots.cut()
 
 
 class _RootsSeen(TorchFunctionMode):
@@ -91,6 +91,8 @@ class _RootsSeen(TorchFunctionMode):
         self._cuts: dict[int, str] = {}
         self._whole: set[int] = set()  # what is used as a whole, too
         self._known = {address_of(each) for each in (*trained, *state_of_modules())}
+        self._made_of: dict[int | None, set[int]] = {}  # what is known of a tensor, by its address
+        self._beside_graphs: set[int] = set()
         self._kept: list[Any] = []  # so that no address comes again
 
     def __torch_function__(
@@ -103,11 +105,24 @@ class _RootsSeen(TorchFunctionMode):
             for each in tensors_within((args, kwargs)):
                 keeps_rows = each.ndim and made[0].ndim and len(each) == len(made[0])
                 self._see(each, None if keeps_rows else _cut_of(name, args, kwargs or {}))
+        roots = self._roots_of((args, kwargs)) if made else set()
+        if any(each.requires_grad for each in made):  # also what a loss could have used, and does not
+            self._beside_graphs |= roots
         for each in made:
+            self._made_of.setdefault(address_of(each), set()).update(roots)
             if id(each) not in self.found:
                 self._known.add(address_of(each))
                 self._kept.append(each)
         return result
+
+    def _roots_of(self, given: Any) -> set[int]:
+        tensors = list(tensors_within(given))
+        known = (self._made_of.get(address_of(each), ()) for each in tensors)
+        return {id(each) for each in tensors if id(each) in self.found}.union(*known)
+
+    def beside_graphs(self) -> list[int]:
+        """Return the tensors that came together with parameters; a figure that is read beside may be of an earlier step."""
+        return [each for each in self.found if each in self._beside_graphs]
 
     def _see(self, given: Tensor, cut: str | None) -> None:
         is_new = address_of(given) not in self._known
@@ -121,7 +136,8 @@ class _RootsSeen(TorchFunctionMode):
 
     def cut(self) -> str | None:
         """Return how a tensor was cut of which no operation was given the whole."""
-        return next((told for each, told in self._cuts.items() if each not in self._whole), None)
+        cut = (told for each, told in self._cuts.items() if each in self._beside_graphs - self._whole)
+        return next(cut, None)
 
 
 def _cut_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:

@@ -6,6 +6,7 @@ the identity, dropout is off (also inside of attention and recurrent layers), ba
 Nothing is left behind: every random state is put back, and no tensor of the user's is written to.
 """
 
+import hashlib
 import random
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
@@ -50,6 +51,7 @@ _DRAWN_BY_ROW = frozenset(
 )
 _DRAWN_BY_SIZE = frozenset({"rand", "randn", "randint", "normal"})
 _NUMPY_DRAWS = ("normal", "uniform", "randn", "rand", "random", "standard_normal", "random_sample", "randint")
+_MOST_DRAWN = 1000
 _RANDOM = torch.Tag.nondeterministic_seeded
 
 
@@ -90,6 +92,15 @@ class SymmetricNoise:
     def has_drawn(self) -> bool:
         """Whether random numbers were drawn within it, so far."""
         return (self._end or _stream_states()) != self._start
+
+    @property
+    def drawn(self) -> list[list[list[int]]]:
+        """The sizes of what each operation drew, and the axes of it along which examples were taken to lie."""
+        return self._operations.drawn
+
+    def state(self) -> str:
+        """Return what tells by how many calls numbers were drawn so far, as a digest."""
+        return hashlib.sha256(repr(_stream_states()).encode()).hexdigest()
 
     def __enter__(self) -> Self:
         enter = self._entered.enter_context
@@ -164,6 +175,7 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.count = count
         self.coarsest = 0.0
+        self.drawn: list[list[list[int]]] = []
         self._frozen = {each.untyped_storage()._cdata for each in frozen}
 
     def __torch_dispatch__(
@@ -220,7 +232,7 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
     ) -> Tensor:
         """Draw the numbers of one example, for all; torch draws a tensor's first numbers in a way that depends on its size."""
         place = next(number for number, each in enumerate(args) if isinstance(each, (list, tuple)))
-        axes = self._axes(args[place])
+        axes = self._noted_axes(args[place])
         sizes = [size // self.count if axis in axes else size for axis, size in enumerate(args[place])]
         seed()
         return self._for_all(call(*args[:place], sizes, *args[place + 1 :], **kwargs), axes)
@@ -231,7 +243,7 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         first: Tensor = args[0]
         if any(isinstance(each, Tensor) for each in args[1:]):
             return first.copy_(self._by_row(call, (first.clone(), *args[1:]), kwargs, seed))
-        axes = self._axes(first.shape)
+        axes = self._noted_axes(first.shape)
         drawn = first.clone()
         for axis in axes:
             drawn = _part(drawn, axis, 0, self.count)
@@ -259,7 +271,14 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
         shapes = [tuple(each.shape) for each in args if isinstance(each, Tensor)]
         longest: tuple[int, ...] = max(shapes, key=len)
-        return drawn(args, self._axes(longest))
+        return drawn(args, self._noted_axes(longest))
+
+    def _noted_axes(self, shape: Iterable[int]) -> list[int]:
+        sizes = list(shape)
+        axes = self._axes(sizes)
+        if len(self.drawn) < _MOST_DRAWN:
+            self.drawn.append([sizes, axes])
+        return axes
 
     def _axes(self, shape: Iterable[int]) -> list[int]:
         """Return the dimensions along which the examples may lie, as far as sizes say it."""

@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.core.devices import usable_device
+from truestep.core.accelerator import usable_device
 from truestep.core.errors import OptionError
 from truestep.nn.arrays.rounding import (
     NUMPY,

@@ -1,0 +1,87 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Libraries that write files themselves, not through Python: the usual ones write into kept files, and the others are named."""
+
+import re
+import sys
+import traceback
+from pathlib import Path
+from typing import Any
+
+import numpy.lib._datasource
+import torch
+from torch import serialization
+
+from truestep.core.frames import is_library_file
+from truestep.doctor.experiments.kept_files import KeptFiles
+
+# what libraries say where the seal refused a file, or a folder is in a child's memory alone
+_REFUSED = re.compile(
+    r"not permitted|permission denied|read-?only|no such file|not exist|can(no|')t open|unable to open|failed (to open|writing)",
+    re.IGNORECASE,
+)
+
+
+def keep_what_libraries_write(files: KeptFiles) -> None:
+    """Have torch, safetensors and tokenizers write and read kept files, for the rest of a child's life."""
+    of_numpy: Any = numpy.lib._datasource
+    of_numpy._file_openers._file_openers[None] = open  # it kept the plain one
+    _keep_of_torch(files)
+    _keep_of_safetensors(files)
+    if (tokenizer := vars(sys.modules.get("tokenizers", sys)).get("Tokenizer")) is not None:
+        tokenizer.save = lambda self, path, pretty=True: _write(path, self.to_str(pretty).encode())
+
+
+def why_file_refused(error: BaseException) -> str | None:
+    """Return why nothing is known of a script that a library's refused file stopped; None where something else did."""
+    if not _REFUSED.search(str(error)):
+        return None
+    library = type(error).__module__.partition(".")[0]
+    if library in ("builtins", "__main__"):
+        frames = [each for each in traceback.extract_tb(error.__traceback__) if each.filename != __file__]
+        frame = frames[-1]
+        library = (
+            f"`{frame.line}`"
+            if frame.line and not is_library_file(frame.filename)
+            else _package(frame.filename)
+        )
+    return f"{library} writes or reads a file by itself, which a sealed child can't keep ({type(error).__name__}: {error})"
+
+
+def _keep_of_torch(files: KeptFiles) -> None:
+    torch_opens: Any = serialization
+    buffered, from_file = torch_opens._open_zipfile_writer_buffer, torch.UntypedStorage.from_file
+    torch_opens._open_zipfile_writer_file = lambda name: buffered(open(name, "wb"))  # noqa: SIM115, PTH123
+    storage: Any = torch.UntypedStorage
+    storage.from_file = lambda name, *more, **how: from_file(files.native(name), *more, **how)
+    scripts: Any = torch.jit
+    for kind in (scripts.ScriptModule, scripts.RecursiveScriptModule):
+        kind.save = lambda self, f, **how: _write(f, self.save_to_buffer(**how))
+
+
+def _keep_of_safetensors(files: KeptFiles) -> None:
+    import safetensors  # which the script may import in the child only
+
+    opens, serialize, writes = safetensors.safe_open, safetensors.serialize, safetensors.serialize_file
+    _exchange("safe_open", opens, lambda filename, *more, **how: opens(files.native(filename), *more, **how))
+    _exchange(
+        "serialize_file",
+        writes,
+        lambda tensors, filename, metadata=None: _write(filename, serialize(tensors, metadata)),
+    )
+
+
+def _exchange(name: str, function: Any, other: Any) -> None:
+    """Exchange a function under its name in all modules that have imported it."""
+    for module in [*sys.modules.values()]:
+        if getattr(module, "__dict__", {}).get(name) is function:
+            setattr(module, name, other)
+
+
+def _write(path: Any, contents: bytes) -> None:
+    Path(path).write_bytes(contents)
+
+
+def _package(path: str) -> str:
+    """Return the name of the package that a file is installed in."""
+    below = re.split(r"(?:site|dist)-packages/", path)[-1]
+    return re.split(r"[/.]", below)[0] or path
