@@ -84,8 +84,14 @@ def _reads(home: SourceModule, target: ast.expr) -> list[ast.expr] | None:
     if not isinstance(target, ast.Name):
         return None
     if isinstance(home.scope(target), ast.Module):
-        reads = [each for file in home.program.linked for each in file.read_under(target.id)]
-        return [each for each in reads if isinstance(each, ast.Attribute) or _is_of_file(home, each)]
+        key = (_reads, home.program.linked[0], target.id)  # many scripts give one name their options
+        if key not in home.remembered:
+            reads = [each for file in home.program.linked for each in file.read_under(target.id)]
+            home.remembered[key] = [
+                each for each in reads if isinstance(each, ast.Attribute) or _is_of_file(home, each)
+            ]
+        found: list[ast.expr] = home.remembered[key]
+        return found
     scope = home.scope(target)
     return [each for each in home.reads(target.id) if scope in (home.scope(each), *home.ancestors(each))]
 
