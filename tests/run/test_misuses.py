@@ -421,6 +421,38 @@ net.evaluate(measure, test)
 """,
         r"as compute_metrics of the Trainer does",
     ),
+    "weights under another name": (
+        "net.load_state_dict({f'module.{name}': each for name, each in model.state_dict().items()})",
+        r"Unexpected key.*module\.0\.weight.*Write ts\.load_weights\(net\.module, weights\)",
+    ),
+    "weights of a compiled module": (
+        "net.load_state_dict(state_dict={f'_orig_mod.{name}': each for name, each in model.state_dict().items()})",
+        r"Unexpected key.*_orig_mod\. of torch\.compile",
+    ),
+    "weights within a checkpoint": (
+        "net.load_state_dict({'epoch': 3, 'state_dict': model.state_dict()})",
+        r"in a checkpoint with other things beside them",
+    ),
+    "weights that are a path": ("net.load_state_dict('weights.pt')", r"got <class 'str'>.*Write ts\.load_weights\(net\.module"),
+    "weights of which none is loaded": (
+        "net.load_state_dict({f'module.{name}': each for name, each in model.state_dict().items()}, strict=False)",
+        r"has loaded nothing into 'net'.*Write ts\.load_weights\(net\.module",
+    ),
+    "a step by hand, without a loop": (
+        "F.cross_entropy(net(inputs), labels).backward()\nnet.optimizers[0].step()",
+        r"The optimizer of 'net' was stepped by hand, with gradients of a backward\(\) of your own",
+    ),
+    "a loop by hand, with the learner's optimizer": (
+        """
+optimizer = net.optimizers[0]
+for epoch in range(2):
+    for x, y in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), 4):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+""",
+        r"The optimizer of 'net' was stepped by hand",
+    ),
     "logits that are inputs": (
         """
 def accuracy(pair):
@@ -622,6 +654,20 @@ with net.accumulating(weight=16.0) as update:
     "labels in order, shuffled": (
         "train = run.data((inputs, labels.sort().values), batch_size=4, shuffle=True)\n" + loop("net.update(loss, batch)")
     ),
+    "weights that fit": """
+net.load_state_dict(model.state_dict())
+net.load_state_dict({"0.weight": torch.ones(4, 3)}, strict=False)
+""",
+    "another model, trained by hand beside it": """
+other = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+optimizer.zero_grad()
+F.cross_entropy(other(inputs), labels).backward()
+nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+optimizer.step()
+schedule.step()
+""",
     "an evaluation by a helper": "def score(x): return net(x)\nnet.evaluate(lambda b: score(b[0]).argmax(1).float(), test)",
     "an evaluation by a method": """
 class Trainer:

@@ -402,7 +402,9 @@ def _checked_retention(retention: Any) -> Retention:
 
 def _encoded_metrics(metrics: dict[str, float]) -> dict[str, Any]:
     if not isinstance(metrics, dict) or not all(isinstance(name, str) for name in metrics):
-        raise CheckpointError(f"metrics={metrics!r}: give names and numbers, metrics={{'loss': 0.5}}.")
+        raise CheckpointError(
+            f"metrics={metrics!r}: give a dict of names and numbers, metrics={{'loss': 0.5}}."
+        )
     encoded = encode_state(metrics)
     if encoded.leaves:
         raise CheckpointError(f"The metric {encoded.leaves[0].name!r} is a tensor; save float(value).")

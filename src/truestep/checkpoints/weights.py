@@ -70,6 +70,17 @@ def fit_weights(
     return differences
 
 
+def weights_fit(module: nn.Module, source: Any) -> bool:
+    """Whether a state dict, or what holds one, has all weights of a module, by whatever names."""
+    try:
+        found = read_weights(source)
+    except (CheckpointError, OSError):
+        return False
+    expected = module.state_dict()
+    comparison = compare_weight_names(_shapes(expected), _shapes(found))
+    return not _without_ties(comparison.differences, comparison.pairs, expected)
+
+
 def _held_as(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
     """Return what to write where the weights are those of the module as an attribute of another."""
     prefix = next(iter(found), "").partition(".")[0]

@@ -221,7 +221,9 @@ class _Totals:
             self._single = self._single and not isinstance(result, dict)
             weights = None
         if not named:
-            raise LossError("The function to evaluate returned an empty dict; return a value per example.")
+            raise LossError(
+                "The function to evaluate returned an empty dict; return at least one value per example."
+            )
         first = next(iter(named.values()))
         for name, values in named.items():
             self._check(name, values, weights, first, num_examples)

@@ -83,7 +83,9 @@ class MultiResolutionSTFTLoss(nn.Module):
             each if isinstance(each, Resolution) else Resolution(*each) for each in chosen
         )
         if not self.resolutions:
-            raise OptionError("resolutions is empty: nothing would be compared. Give one, or leave it out.")
+            raise OptionError(
+                "resolutions is empty: there is nothing to compare. Give one at least, or leave it out."
+            )
         self.magnitude_floor = magnitude_floor
         self.sub_bands = sub_bands
 

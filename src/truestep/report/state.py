@@ -9,7 +9,7 @@ from typing import NamedTuple
 from truestep.checkpoints.attempts import ending_noted_at_checkpoint
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.holder import is_lock_held
+from truestep.checkpoints.lock import is_lock_held
 from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import FOLDER
 from truestep.checkpoints.tree import state_children, state_subtree

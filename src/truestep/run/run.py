@@ -213,6 +213,7 @@ class Run(SealedAttributes, Shown):
         )
         learner = opening.make_learner(modules, optimizer, options, self.context)
         self._shared.tracked.add_own_buffers(self.context.learners[options.name])
+        self.session.has_learner()
         return learner
 
     def _free_name(self, modules: Modules) -> str:

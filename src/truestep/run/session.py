@@ -74,6 +74,10 @@ class RunSession:
 
     # ------------------------------------------------------------------ start
 
+    def has_learner(self) -> None:
+        """A learner was made: from here on it may be trained by hand, which is refused."""
+        self._beside.begin()
+
     def starting(self) -> None:
         """Before the first computation: restore what is to be restored (the engine calls this each time)."""
         if not self._run.has_begun:

@@ -73,6 +73,23 @@ for x, y in DataLoader(data, batch_size=8, shuffle=True, num_workers=1):
     loss_of(x, y).backward()
     opt.step()
 """,
+    "a batch that is held back, and a closure": """
+def ahead(batches):
+    waiting = None
+    for batch in batches:
+        if waiting is not None:
+            yield waiting
+        waiting = batch
+    yield waiting
+for epoch in range(2):
+    for x, y in ahead(loader):
+        def closure():
+            opt.zero_grad()
+            loss = loss_of(x, y)
+            loss.backward()
+            return loss
+        opt.step(closure)
+""",
     "a batch that a generator holds back": """
 def ahead(batches):
     waiting = None

@@ -93,3 +93,187 @@ for x, y in loader:
 def test_slopes_are_measured_without_the_half_precision_of_a_script(decay, outcome):
     watch = watched(HALF.replace("CUT", decay), ("REL011",))
     assert watch.experiments.outcome("REL011") == (outcome, None)
+
+
+CONSTANT = {
+    "a copy that is not frozen": """
+import copy
+
+for x, y in loader:
+    old = copy.deepcopy(net)
+    loss = F.cross_entropy(net(x), y) + 3 * (net(x) - old(x.flip(1))).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a state loaded into a teacher in each step": """
+target = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+for x, y in loader:
+    out = net(x)
+    target.load_state_dict(net.state_dict())
+    with torch.no_grad():
+        goal = target(x.flip(1))
+    loss = F.cross_entropy(out, y) + 3 * (out - goal).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "an average that is updated before the loss": """
+import copy
+
+target = copy.deepcopy(net)
+for x, y in loader:
+    out = net(x)
+    with torch.no_grad():
+        for a, b in zip(target.parameters(), net.parameters()):
+            a.lerp_(b, 0.5)
+        goal = target(x.flip(1))
+    loss = F.cross_entropy(out, y) + 9 * (out - goal).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "the policy before the step": """
+import copy
+
+for x, y in loader:
+    old = copy.deepcopy(net)
+    ratio = (net(x).log_softmax(1).gather(1, y[:, None]) - old(x).log_softmax(1).gather(1, y[:, None]).detach()).exp()
+    loss = -(ratio * x[:, :1]).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "terms that are balanced": """
+for x, y in loader:
+    out = net(x)
+    a = F.cross_entropy(out, y)
+    b = out.square().mean()
+    loss = a + b * (a.item() / (b.item() + 1e-8))
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a loss scaled to one": """
+for x, y in loader:
+    a = F.cross_entropy(net(x), y)
+    loss = a / a.item()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "the same by float()": """
+for x, y in loader:
+    a = F.cross_entropy(net(x), y)
+    loss = a / float(a)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "outputs divided by the largest": """
+for x, y in loader:
+    out = net(x)
+    top = out.abs().max().item()
+    loss = F.cross_entropy(out / top * 5, y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a factor that math computes": """
+import math
+
+for x, y in loader:
+    out = net(x)
+    a = F.cross_entropy(out, y)
+    loss = a * math.exp(-a.item())
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a baseline that is a number": """
+value = nn.Linear(4, 1)
+opt = torch.optim.SGD([*net.parameters(), *value.parameters()], lr=0.05)
+for x, y in loader:
+    v = value(x).squeeze(1)
+    base = v.mean().item()
+    logp = net(x).log_softmax(1).gather(1, y[:, None]).squeeze(1)
+    loss = -(logp * (x[:, 0] - base)).mean() + (v - x[:, 0]).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a tensor of weights": """
+for x, y in loader:
+    out = net(x)
+    terms = [F.cross_entropy(out, y), out.square().mean(), out.abs().mean()]
+    w = torch.tensor([1 / (t.item() + 0.1) for t in terms])
+    loss = (torch.stack(terms) * w).sum()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "weights by way of a list": """
+for x, y in loader:
+    out = net(x)
+    each = F.cross_entropy(out, y, reduction="none")
+    w = torch.tensor(each.tolist())
+    loss = (each * w).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a target that is a number": """
+value = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 1))
+opt = torch.optim.SGD(value.parameters(), lr=0.05)
+for x, y in loader:
+    v = value(x).squeeze(1)
+    goal = 0.9 * value(x.flip(0)).mean().item() + 1.0
+    loss = (v - goal).square().mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+}
+ADDED = {
+    "a number": """
+for x, y in loader:
+    out = net(x)
+    reg = sum(p.square().sum() for p in net.parameters()).item()
+    loss = F.cross_entropy(out, y) + 0.3 * reg
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a tensor of a number": """
+for x, y in loader:
+    out = net(x)
+    reg = torch.tensor(sum(p.square().sum() for p in net.parameters()).item())
+    loss = F.cross_entropy(out, y) + 0.3 * reg
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+    "a number beside a factor": """
+for x, y in loader:
+    out = net(x)
+    a = F.cross_entropy(out, y)
+    reg = sum(p.square().sum() for p in net.parameters()).item()
+    loss = a * (1 + 0.1 * a.item()) + 0.3 * reg
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+""",
+}
+
+
+@pytest.mark.parametrize("name", CONSTANT)
+def test_factors_of_plain_numbers_and_copies_are_constants(name):
+    watch = watched(CONSTANT[name], ("REL011",))
+    assert watch.findings == []
+    assert watch.experiments.outcome("REL011") in (("held", None), ("not tried", CUT_IN_WRITING))
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_term_that_is_a_plain_number_is_found(name):
+    (found,) = watched(ADDED[name], ("REL011",)).findings
+    assert "by item at <example>:" in found.message

@@ -144,3 +144,46 @@ for _ in range(8):
     opt.step()
 """
     assert watched(MEMORY + code, ("REL013",)).findings == []
+
+
+AHEAD = """
+import queue
+import threading
+
+def ahead(loader):
+    waiting = queue.Queue(maxsize=2)
+    def feed():
+        for batch in loader:
+            waiting.put(batch)
+        waiting.put(None)
+    threading.Thread(target=feed, daemon=True).start()
+    while (batch := waiting.get()) is not None:
+        yield batch
+
+for epoch in range(3):
+    for x, y in ahead(loader):
+        opt.zero_grad()
+        (F.cross_entropy(net(x), y) + 0.3 * sum(PART.square().sum() for each in net.parameters())).backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(("part", "outcome"), [("each", "held"), ("each.data", "broken")])
+def test_steps_are_tried_where_a_thread_reads_batches_ahead(part, outcome):
+    watch = watched(AHEAD.replace("PART", part), ("REL001", "REL011"))
+    assert watch.experiments.outcome("REL011") == (outcome, None)
+    assert watch.experiments.why_not_tried("REL001").startswith("a thread of the script's own takes")
+
+
+def test_a_thread_that_waits_for_something_else_is_not_known_to_be_harmless():
+    code = f"""
+import threading
+ended = threading.Event()
+mine = threading.Thread(target=ended.wait, name="mine")
+mine.start()
+{AHEAD.replace("PART", "each")}
+ended.set()
+mine.join()
+"""
+    watch = watched(code, ("REL011",))
+    assert watch.experiments.why_not_tried("REL011").startswith("other threads run (mine)")

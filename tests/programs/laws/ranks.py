@@ -29,10 +29,10 @@ def agreed(
     """Hold a run on one number of processes after the other, in float64, against that of one process."""
     drawn = chance(program, law)
     sizes = drawn.choice(numbers)
-    if any(habit.has("not under", "resume") for habit in program.habits):
-        sizes = sizes[-1:]  # what such a program holds in the middle, a list of batches say, is not saved
     if any(refusals(habit, program, law, ("refused",)) for habit in program.habits):
         sizes = [max(sizes)]  # several processes refuse it, where one has not begun it
+    if any(habit.has("not under", "resume") for habit in program.habits):
+        sizes = sizes[-1:]  # what such a program holds in the middle, a list of batches say, is not saved
     given = {
         "law saves": ", saving=ts.Saving(every_steps=1, background=False)",
         "law saves too": "every_steps=1, ",

@@ -35,6 +35,9 @@ class Change:
     moved: str = ""  # the block of parameters that is moved
     by: float = 0.0  # how far
     at: int | None = None  # before which call of torch; None where the batch is handed over
+    holds_constants: bool = (
+        False  # whether factors and copies are those of where nothing is moved; without a move, noted
+    )
     opens_cuts: bool = False  # whether detach() and no_grad() leave the graph whole
     option: str = ""  # the criterion's that has another value
     value: float = 0.0  # which; or what an item is filled with

@@ -2,6 +2,7 @@
 """The course of a training as far as experiments ask for it: which loader's batches lead to steps, and where one may fork."""
 
 import sys
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import Any
@@ -153,6 +154,8 @@ class TrainingCourse:
         return True
 
     def _obstacle(self, iterator: Any, *, is_alone: bool) -> str | None:
+        if threading.current_thread() is not threading.main_thread():
+            return "a thread of the script's own takes the batches from the loader"
         if id(iterator._dataset) not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
         if not is_alone:

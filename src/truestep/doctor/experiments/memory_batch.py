@@ -91,7 +91,7 @@ class _RootsSeen(TorchFunctionMode):
         self._cuts: dict[int, str] = {}
         self._whole: set[int] = set()  # what is used as a whole, too
         self._known = {address_of(each) for each in (*trained, *state_of_modules())}
-        self._made_of: dict[int, set[int]] = {}  # what is known of a tensor, by its address
+        self._made_of: dict[int | None, set[int]] = {}  # what is known of a tensor, by its address
         self._beside_graphs: set[int] = set()
         self._kept: list[Any] = []  # so that no address comes again
 

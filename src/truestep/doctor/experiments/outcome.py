@@ -44,6 +44,7 @@ class ChildOutcome:
         default_factory=list
     )  # by each operation: sizes, and axes of examples
     stream: str = ""  # a digest of where random streams stood at its end
+    factors: list[Any] = field(default_factory=list)  # numbers that what has a graph was multiplied by
     touched: list[str] = field(default_factory=list)  # leaves of the batch that an operation was given
     compared: list[str] = field(
         default_factory=list

@@ -23,7 +23,8 @@ _SMALLER = 0.2  # the step with which it is tried again
 _AGREED = 0.2  # of the two steps
 _LEFT_OVER = 1e-3
 CUT_IN_WRITING = (
-    "detach(), no_grad() or a straight-through estimator cuts the graph here, which is taken to be meant"
+    "detach(), no_grad(), a straight-through estimator, a copy or a number that a term is multiplied by cuts the graph here, "
+    "which is taken to be meant"
 )
 
 
@@ -92,7 +93,7 @@ def slope_moves(experiment: "StepExperiment") -> Iterator[tuple[BlockMove, float
             continue
         measured_any = True
         if measured is not None:
-            if _is_cut_as_written(experiment, move, measured):
+            if _is_cut_as_written(experiment, move, measured) or _is_of_constants(experiment, move):
                 is_cut_in_writing = True
             else:
                 yield move, measured
@@ -116,7 +117,7 @@ def graph_cuts(experiment: "StepExperiment") -> list[GraphCut]:
 def _slope(experiment: "StepExperiment", move: BlockMove) -> float | None:
     """Return the measured slope where it is another one than the gradient says, None where it is the same."""
     base = _loss(experiment, move, 0.0)
-    step = min(_LARGEST_STEP * move.weights_size, _AIMED_CHANGE * (abs(base) + 0.01) / move.gradient_size)
+    step = _step(experiment, move)
     least = _SMALLEST_CHANGE * experiment.base.coarsest * abs(base)
     forward = _loss(experiment, move, step)
     if max(step * move.gradient_size, abs(forward - base) / 3) < least:
@@ -137,12 +138,27 @@ def _near(measured: float, move: BlockMove, share: float) -> bool:
     return abs(measured - move.said) <= share * max(abs(measured), abs(move.said), 0.1 * move.gradient_size)
 
 
-def _loss(experiment: "StepExperiment", move: BlockMove, by: float) -> float:
+def _step(experiment: "StepExperiment", move: BlockMove) -> float:
+    base = _loss(experiment, move, 0.0)
+    return min(_LARGEST_STEP * move.weights_size, _AIMED_CHANGE * (abs(base) + 0.01) / move.gradient_size)
+
+
+def _is_of_constants(experiment: "StepExperiment", move: BlockMove) -> bool:
+    """Tell whether the gradient is the slope where factors of plain numbers, and copies of parameters, stay as they are."""
+    step = _step(experiment, move)
+    losses = [_loss(experiment, move, by, holds_constants=True) for by in (step, -step)]
+    measured = (losses[0] - losses[1]) / (2 * step)
+    return _near(measured, move, _MOST_APART) or _is_cut_as_written(experiment, move, measured)
+
+
+def _loss(
+    experiment: "StepExperiment", move: BlockMove, by: float, *, holds_constants: bool = False
+) -> float:
     if by:
         key = f"{move.step} {move.name}"
         experiment.moves[key] = move.directions
         at = experiment.base.steps[move.step].first_call
-        found = experiment.changed(Change(moved=key, by=by, at=at))
+        found = experiment.changed(Change(moved=key, by=by, at=at, holds_constants=holds_constants))
     else:
         found = experiment.base
     return sum(found.steps[move.step].losses)

@@ -17,6 +17,7 @@ from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
 from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
+from truestep.doctor.experiments.held_constants import HeldConstants
 from truestep.doctor.experiments.memory_batch import put_in_memory
 from truestep.doctor.experiments.moves import move_parameters
 from truestep.doctor.experiments.opened_cuts import OpenedCuts
@@ -62,6 +63,7 @@ class StepChild:
         plan: StepPlan,
         change: Change,
         directions: Mapping[str, Tensor],
+        factors: Sequence[Any] | None = None,
     ) -> None:
         self._plan = plan
         self._change = change
@@ -79,6 +81,7 @@ class StepChild:
         self._opened: OpenedCuts | None = None
         self._results: FollowedResults | None = None
         self._first_use: FirstUse | None = None
+        self._constants = HeldConstants(factors) if change.holds_constants else None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
         self._is_amid = (
@@ -90,6 +93,8 @@ class StepChild:
         self._life.listen()
         examples, change, plan = self._plan.examples, self._change, self._plan
         self._wrap()
+        if self._constants is not None:
+            self._entered.enter_context(self._constants)
         if not self._waiting and change.at is None:
             self._change_parameters()
         change.set_option(plan.criteria)
@@ -143,6 +148,8 @@ class StepChild:
         for each in self._plan.parameters.values() if self._change.cleared else ():
             each.grad = None
         with unseen():
+            if self._constants is not None:
+                self._constants.moves(self._plan.parameters[name] for name in self._directions)
             move_parameters(self._plan.parameters, self._directions, self._change.by)
 
     def _wrap(self) -> None:
@@ -252,6 +259,7 @@ class StepChild:
             self._life.end()
 
     def _after_step(self, *_: Any) -> None:
+        self._is_amid = False  # also where a closure went backward within the step
         if self._sight is not None:
             self._sight.rests = self._waiting > 0
         with torch.no_grad(), unseen():  # so that rounding in this step is nothing to the next one
@@ -299,6 +307,7 @@ class StepChild:
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
+        seen.factors = self._constants.noted if self._constants is not None else []
         seen.scores_samples = self._opened is not None and self._opened.scores_samples
         if self._cuts is not None and self._opened is not None:
             meant = {("data", line) for line in self._opened.sums.lines}

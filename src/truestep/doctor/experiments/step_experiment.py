@@ -27,6 +27,7 @@ from truestep.doctor.relations.mixing import Mixing, first_mixing
 from truestep.doctor.runtime.frames import path_in_finding
 
 _MOST_FILLED, _OTHER_NOISES = 3, 3
+_FACTORS = Change(holds_constants=True)
 _MOST_NOISE = 1e-3  # that gradients of one batch, computed twice, may be apart
 
 
@@ -58,8 +59,9 @@ class StepExperiment:
     def _forked(self, change: Change) -> ChildOutcome:
         size = 4 * sum(each.nbytes for each in self.plan.parameters.values())
         moves = self.moves.get(change.moved, {})
+        factors = self.changed(_FACTORS).factors if change.holds_constants and change.moved else None
         return outcome_of_child(
-            self.budget, size, lambda going_on: StepChild(going_on, self.plan, change, moves)
+            self.budget, size, lambda going_on: StepChild(going_on, self.plan, change, moves, factors)
         )
 
     @cached_property
@@ -220,8 +222,8 @@ class StepExperiment:
         """Make sure that the batch is gone through as a whole, for what depends on the places of the examples.
 
         Raises:
-            ExperimentNotTriedError: several backwards came for one step, so that it may be gone through in parts; or each example has
-                random numbers of its own.
+            ExperimentNotTriedError: several backwards came for one step, so that it may be gone through in parts; or each
+                example has random numbers of its own.
         """
         if any(len(each.losses) > self.base.num_batches for each in self.base.steps):
             raise ExperimentNotTriedError(

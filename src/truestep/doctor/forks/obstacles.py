@@ -3,8 +3,10 @@
 
 import os
 import platform
+import queue
 import sys
 import threading
+import time
 from pathlib import Path
 from typing import Any
 
@@ -13,10 +15,12 @@ import torch
 from truestep.core.control_groups import free_memory
 from truestep.doctor.forks.system_calls import ARCHITECTURES
 
+_LOOKS, _LOOK_SECONDS = 10, 0.005  # for a thread to come to rest
 LEAST_FREE_BYTES = 256 << 20
 # Threads of Python that only wait and hold nothing that a child needs: a loader's, a queue's, a progress bar's, our own.
 _HARMLESS = ("QueueFeederThread", "TMonitor", "_AsyncWriterThread", "_EventLoggerThread", "truestep-")
 _HARMLESS_TARGETS = ("_pin_memory_loop",)
+_AT_QUEUE = (queue.Queue.get.__code__, queue.Queue.put.__code__)
 # Threads that are not Python's: those of OpenMP and BLAS have the process' name, torch's their own. A child that gives a task to a
 # pool whose threads the fork left behind waits for ever, and is ended and reported like any other that hangs.
 _HARMLESS_NATIVE = ("pt_", "PTThreadPool", "omp", "jemalloc_bg_thd")
@@ -56,7 +60,7 @@ def unknown_threads() -> list[str]:
     """Return the names of threads that are not known to leave a forked child alone."""
     main = threading.main_thread()
     others = [each for each in threading.enumerate() if each is not main]
-    found = [each.name for each in others if not _is_harmless(each)]
+    found = [each.name for each in others if not _is_harmless(each) and not _rests_at_queue(each)]
     native = {each.native_id for each in threading.enumerate()}
     own = _name_of_task(os.getpid())
     for task in [int(each.name) for each in Path("/proc/self/task").iterdir()]:
@@ -70,6 +74,23 @@ def _is_harmless(thread: threading.Thread) -> bool:
     target = getattr(getattr(thread, "_target", None), "__name__", "")
     known = (thread.name, type(thread).__name__)
     return target in _HARMLESS_TARGETS or any(each.startswith(_HARMLESS) for each in known)
+
+
+def _rests_at_queue(thread: threading.Thread) -> bool:
+    """Tell whether a thread waits at a queue, as one does that reads batches ahead: there it holds no lock of the queue's.
+
+    A child takes from the queue what is in it. Should it wait for more, it is ended like any other that hangs.
+    """
+    for look in range(_LOOKS):
+        frame = sys._current_frames().get(thread.ident or 0)
+        waits_in = (
+            frame.f_back if frame is not None and frame.f_code is threading.Condition.wait.__code__ else None
+        )
+        if waits_in is not None and waits_in.f_code in _AT_QUEUE:
+            return True
+        if look < _LOOKS - 1:
+            time.sleep(_LOOK_SECONDS)
+    return False
 
 
 def _name_of_task(task: int) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, Class, last_part, method_of
+from truestep.doctor.source.names import Class, last_part, method_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument, constant, forwards_all, literal, seen_through, sources
@@ -59,24 +59,6 @@ def tensors_of(module: SourceModule, source: ast.Call) -> list[ast.expr] | ast.e
     if isinstance(data, ast.Tuple):
         return list(data.elts)
     return data
-
-
-def cut_from(module: SourceModule, binding: Binding) -> ast.expr | None:
-    """Return the tensor that a loop's variable is a batch of."""
-    loop = module.enclosing(binding.node, ast.For)
-    source = source_of(module, loop) if loop is not None else None
-    tensors = tensors_of(module, source) if source is not None else None
-    if loop is None or tensors is None:
-        return None
-    target: ast.expr = loop.target
-    counted = isinstance(loop.iter, ast.Call) and _name(module, loop.iter) == "enumerate"
-    if counted and isinstance(target, ast.Tuple) and len(target.elts) == 2:
-        target = target.elts[1]
-    if not isinstance(tensors, list):
-        return tensors if target is binding.node else None
-    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-    pairs = zip(parts, tensors, strict=False)
-    return next((tensor for part, tensor in pairs if part is binding.node), None)
 
 
 def num_batches(module: SourceModule, source: ast.Call) -> int | None:

@@ -60,7 +60,9 @@ def one_cycle(
     """
     _check(0, total_steps)
     if not 0 < warmup < 1:
-        raise OptionError(f"warmup={warmup} is the part of all steps in which the rate rises, 0 to 1.")
+        raise OptionError(
+            f"warmup={warmup} is the part of all steps in which the rate rises; it lies between 0 and 1."
+        )
     # The defaults are torch's: start = 1 / div_factor = 1/25, final = start / final_div_factor = start / 10,000.
     peak, end = max(warmup * total_steps - 1, 1e-9), total_steps - 1
 

@@ -42,7 +42,9 @@ class CardClaims:
                 f"can't be picked safely. Set {VARIABLE} to a folder that all users may write to."
             ) from error
         if not is_folder:
-            raise GpuError(f"The folder of claims on cards, {self.folder}, is none. Remove what is there.")
+            raise GpuError(
+                f"The folder of claims on cards, {self.folder}, is no folder. Remove what is there."
+            )
 
     @contextmanager
     def selecting(self) -> Iterator[None]:

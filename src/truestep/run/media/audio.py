@@ -38,7 +38,9 @@ class Audio(LoggedMedia):
         if array.dtype not in (np.int16, np.float32):
             raise OptionError(f"ts.Audio was given {array.dtype}; it takes floats from -1 to 1, or int16.")
         if type(rate) is not int or not 0 < rate < 2**31:
-            raise OptionError(f"ts.Audio(wave, {rate!r}): give whole samples per second, 16_000 say.")
+            raise OptionError(
+                f"ts.Audio(wave, {rate!r}): give the samples per second as a whole number, 16_000 say."
+            )
         note = ""
         if array.dtype != np.int16:
             whole, note = media_integers(array, -1.0, 1.0, most=2 * 32767, blank=0.0)

@@ -40,8 +40,7 @@ class InterruptSwallowed(SourceCheck):
     Fix: let the handler set a flag, save between steps to a temporary file, os.replace it, then exit with
     130.
 
-    Evidence: the plain form in snippet 42 of the notes; bed E: 0 true, 1 debatable, 0 false; bed G: 0 true, 2
-    debatable, 0 false; bed I: 0 true, 3 debatable, 0 false; bed L: 0 true, 12 debatable, 0 false.
+    Evidence: the plain form in snippet 42 of the notes; beds E, G, I, L: 0 true, 18 debatable, 0 false.
     """
 
     code = "SAVE006"

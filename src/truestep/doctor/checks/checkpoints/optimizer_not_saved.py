@@ -42,10 +42,8 @@ class OptimizerNotSaved(SourceCheck):
     Fix: save optimizer, scheduler, scaler and random state too.
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
-    pathology/multiple_instance_learning/panda_mil_train_evaluate_pytorch_gpu.py:196; corpus: 1 true, 1
-    debatable, 1 false; bed B: 1 true, 1 debatable, 0 false; bed D: 1 true, 1 debatable, 0 false; bed F: 3 true,
-    1 false; bed H: 0 true, 5 false; bed K: 0 true, 2 debatable, 0 false; bed L: 1 true, 2 debatable, 0 false;
-    186 repositories: 0 true, 2 false.
+    pathology/multiple_instance_learning/panda_mil_train_evaluate_pytorch_gpu.py:196; corpus, 186 repositories,
+    beds B, D, F, H, K, L: 7 true, 7 debatable, 9 false.
     """
 
     code = "SAVE005"

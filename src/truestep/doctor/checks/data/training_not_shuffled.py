@@ -53,11 +53,8 @@ class TrainingNotShuffled(SourceCheck):
 
     Fix: shuffle=True, or a sampler.
 
-    Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus: 1 true, 1 false; bed A: 1 true,
-    1 false; bed B: 2 true, 2 debatable, 0 false; bed C: 5 true, 1 debatable, 0 false; bed D: 1 true, 1
-    debatable, 2 false; bed E: 9 true, 2 debatable, 2 false; bed F: 2 true, 1 debatable, 2 false; bed G: 0 true,
-    1 debatable, 1 false; bed H: 0 true, 1 debatable, 0 false; bed I: 2 true, 0 false; bed K: 0 true, 1 false;
-    bed L: 0 true, 4 false; 186 repositories: 3 true, 4 debatable, 9 false.
+    Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
+    D, E, F, G, H, I, K, L: 26 true, 13 debatable, 23 false.
     """
 
     code = "DATA001"

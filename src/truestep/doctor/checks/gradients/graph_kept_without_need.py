@@ -40,9 +40,8 @@ class GraphKeptWithoutNeed(SourceCheck):
 
     Fix: drop retain_graph; if torch then says "backward a second time", detach what is carried over.
 
-    Evidence: THUDM/CogDL 281f4742 examples/GRB/attack/injection/speit.py:381; corpus: 1 true, 0 false; bed B: 1
-    true, 0 false; bed E: 2 true, 1 false; bed F: 1 true, 0 false; bed H: 2 true, 1 false; bed L: 0 true, 2
-    false; 186 repositories: 3 true, 1 debatable, 0 false.
+    Evidence: THUDM/CogDL 281f4742 examples/GRB/attack/injection/speit.py:381; corpus, 186 repositories, beds B,
+    E, F, H, L: 10 true, 1 debatable, 4 false.
     """
 
     code = "GRAD011"

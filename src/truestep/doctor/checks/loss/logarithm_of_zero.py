@@ -31,10 +31,8 @@ class LogarithmOfZero(SourceCheck):
     Fix: log_softmax, logsigmoid, or .clamp(min=1e-7).log().
 
     Evidence: JDAI-CV/fast-reid c9bc3ceb fastreid/modeling/losses/focal_loss.py:80; THUDM/CogDL 281f4742
-    cogdl/models/emb/gatne.py:263; corpus: 2 true, 0 false; bed A: 2 true, 0 false; bed B: 1 true, 0 false; bed
-    C: 1 true, 0 false; bed D: 2 true, 0 false; bed F: 0 true, 2 debatable, 0 false; bed G: 1 true, 1 debatable,
-    0 false; bed H: 1 true, 0 false; bed L: 0 true, 1 debatable, 2 false; 186 repositories: 14 true, 7
-    debatable, 1 false.
+    cogdl/models/emb/gatne.py:263; corpus, 186 repositories, beds A, B, C, D, F, G, H, L: 24 true, 11 debatable,
+    3 false.
     """
 
     code = "LOSS011"

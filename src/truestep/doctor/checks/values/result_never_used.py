@@ -56,11 +56,7 @@ class ResultNeverUsed(SourceCheck):
 
     Fix: use the result, or delete the line.
 
-    Evidence: bed A: 0 true, 7 debatable, 0 false; bed B: 2 true, 2 debatable, 0 false; bed C: 3 true, 2
-    debatable, 0 false; bed D: 0 true, 1 debatable, 0 false; bed E: 1 true, 1 debatable, 0 false; bed F: 0 true,
-    6 debatable, 0 false; bed G: 0 true, 3 debatable, 0 false; bed H: 0 true, 6 debatable, 0 false; bed I: 0
-    true, 2 false; bed K: 1 true, 1 debatable, 0 false; bed L: 0 true, 1 debatable, 0 false; 186 repositories: 1
-    true, 13 debatable, 0 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L: 8 true, 43 debatable, 2 false.
     """
 
     code = "VALUE001"

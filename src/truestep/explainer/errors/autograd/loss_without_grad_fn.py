@@ -2,10 +2,9 @@
 import linecache
 import re
 
-from truestep.explainer.calls import call_without_gradients
 from truestep.explainer.evidence import made_at_line, num_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.origins import files_of_models
+from truestep.explainer.origins import call_without_gradients, files_of_models
 from truestep.explainer.source import (
     EvidenceLine,
     crashed_file_tree,

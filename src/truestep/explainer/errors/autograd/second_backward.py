@@ -5,7 +5,7 @@ from typing import Any
 
 from truestep.explainer.evidence import made_at_line, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.kept import kept_graphs
+from truestep.explainer.holding import kept_graphs
 from truestep.explainer.source import crashed_file_nodes
 from truestep.explainer.values import is_tensor_at_crash, tensor_as_evidence
 

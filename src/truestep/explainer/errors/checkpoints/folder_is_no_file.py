@@ -14,11 +14,11 @@ class FolderIsNoFile(Explainer):
     Means: the path names a folder, which holds the file or several.
 
     Raises:
-        Path("model").mkdir()
+        os.makedirs("model")
         torch.load("model")
 
     Works:
-        Path("model").mkdir()
+        os.makedirs("model")
         torch.save({}, "model/weights.pt")
         torch.load("model/weights.pt")
 
@@ -26,8 +26,8 @@ class FolderIsNoFile(Explainer):
     Model.from_pretrained(folder), ts.load_weights(module, folder) of a run of Truestep.
 
     Cases:
-        `run=`: {folder} is a run of Truestep, whose checkpoints are no files of torch's.
-            Fix: write ts.load_weights(module, {folder!r}); a run goes on by itself: ts.Run({folder!r}).
+        `run=`: "{folder}" is a run of Truestep, whose checkpoints are no files of torch's.
+            Fix: write ts.load_weights(module, "{folder}"); a run goes on by itself: ts.Run("{folder}").
         otherwise: it holds {inside}.
     """
 
@@ -39,7 +39,7 @@ class FolderIsNoFile(Explainer):
         path = getattr(crash.error, "filename", None)
         if not crash.is_live or not isinstance(path, str | os.PathLike):
             return {}
-        names = sorted(os.listdir(path))
+        names = sorted(each.name for each in Path(path).iterdir())
         if "config.json" in names and "checkpoints" in names:
             return {"run": "yes", "folder": Path(path).as_posix()}
         shown = ", ".join(names[:_MOST_NAMES])

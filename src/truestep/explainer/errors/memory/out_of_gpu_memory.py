@@ -3,8 +3,12 @@ import re
 
 from truestep.core.wording import byte_size
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash, processes_on_card_at_crash
-from truestep.explainer.kept import kept_graphs
+from truestep.explainer.holding import (
+    AliveAtCrash,
+    kept_graphs,
+    largest_tensors_at_crash,
+    processes_on_card_at_crash,
+)
 from truestep.explainer.values import is_tensor_at_crash
 
 

@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.core.wording import byte_size
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash
-from truestep.explainer.kept import kept_graphs
+from truestep.explainer.holding import AliveAtCrash, kept_graphs, largest_tensors_at_crash
 
 
 class OutOfHostMemory(Explainer):

@@ -32,7 +32,7 @@ class ArgumentOfOtherType(Explainer):
     types = ("TypeError",)
     messages = (
         r"(?P<function>\w+)\(\) received an invalid combination of arguments - got \((?P<given>[^)]{0,300})",
-        r"argument '(?P<argument>\w+)' failed to unpack .* type must be [\w ]+, ?but got (?P<kind>[\w.]+)",
+        r"argument '(?P<argument>\w+)' failed to unpack .*type must be [\w ]+, ?but got (?P<kind>[\w.]+)",
         (
             r"argument '(?P<argument>\w+)' (?:\(position \d+\) )?must be (?P<wanted>(?!Tensor|tuple of Tensors)[\w. ]+), "
             r"(?:not|but found element of type) (?P<kind>[\w.]+)"
