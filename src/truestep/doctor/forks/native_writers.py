@@ -12,7 +12,7 @@ import torch
 from torch import serialization
 
 from truestep.core.frames import is_library_file
-from truestep.doctor.experiments.kept_files import KeptFiles
+from truestep.doctor.forks.kept_files import KeptFiles
 
 # what libraries say where the seal refused a file, or a folder is in a child's memory alone
 _REFUSED = re.compile(
