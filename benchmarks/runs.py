@@ -12,7 +12,7 @@ from pathlib import Path
 
 from report import write_lines
 
-from truestep.report import digest
+from truestep.report import listing
 from truestep.report.listing import runs
 
 
@@ -27,7 +27,7 @@ def main():
             directory = Path(folder, "runs", f"run{number}")
             directory.mkdir(parents=True)
             write_lines(directory / "metrics.jsonl", arguments.lines)
-        time.sleep(digest.SETTLED_SECONDS)
+        time.sleep(listing.SETTLED_SECONDS)
         seconds = []
         for _ in range(3):
             begin = time.process_time()

@@ -12,7 +12,7 @@ import torch
 
 import truestep as ts
 
-PAGE = Path(__file__).parent / "cookbook" / "dtypes-and-conversions.md"
+PAGE = Path(__file__).parent / "copies.md"
 START = "<!-- written by docs/make_conversions_table.py -->\n"
 END = "<!-- end -->\n"
 

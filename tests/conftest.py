@@ -107,13 +107,24 @@ def pytest_collection_modifyitems(config):
     """Of a sliced test's cases leave one in so many, and each parameter's values as far as these go; the others are slow."""
     for (*_, one_in), items in config.stash.get(SLICED, {}).items():
         left = sorted(items, key=lambda item: zlib.crc32(item.name.encode()))
+        # by identity: some can't be hashed, and `indices` numbers the cases where fixtures are not asked
+        values = {item: {(name, id(each)) for name, each in item.callspec.params.items()} for item in items}
         seen = set()
         for _ in range(-(-len(items) // one_in)):
-            best = max(left, key=lambda item: len(item.callspec.indices.items() - seen))
-            seen |= best.callspec.indices.items()
+            best = max(left, key=lambda item: len(values[item] - seen))
+            seen |= values[best]
             left.remove(best)
         for item in left:
             item.add_marker("slow")
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    from support.schedule import LinearGroupScheduling
+
+    return LinearGroupScheduling(config, log)
 
 
 def _set_aside_what_lives_on() -> None:

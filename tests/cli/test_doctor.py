@@ -266,7 +266,7 @@ def test_an_error_that_passes_our_wrappers_shows_none_of_them(tmp_path):
 
 
 def test_a_script_finds_the_main_module_that_python_makes(tmp_path):
-    text = "import sys, torch\nprint(sorted(vars()), type(__loader__).__name__, sys.excepthook is sys.__excepthook__)\n"
+    text = "import sys, json\nprint(sorted(vars()), type(__loader__).__name__, sys.excepthook is sys.__excepthook__)\n"
     name = script(tmp_path, text)
     plain = subprocess.run([sys.executable, name], cwd=tmp_path, capture_output=True, text=True, check=True)
     assert truestep("doctor", name, cwd=tmp_path).stdout == plain.stdout

@@ -10,15 +10,16 @@ import sys
 from pathlib import Path
 
 import pytest
+from support import warm
 
 from truestep.core.errors import MissingPackageError
 from truestep.machine.environment import torch_build
 
 
 def env(*arguments, **settings):
-    settings = {"timeout": 60} | settings
+    """Run it in an interpreter that is started for it: what is installed, and whether it loads, is found without importing it."""
     command = [sys.executable, "-m", "truestep", "env", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, check=False, **settings)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=60, **settings)
 
 
 def test_json_is_one_document_and_the_status_is_that_of_the_verdicts():
@@ -72,7 +73,8 @@ def test_a_torch_py_in_the_working_folder_is_named(tmp_path):
 def test_secrets_are_not_in_any_format():
     secret = {**os.environ, "HF_TOKEN": "hf_verysecretvalue", "NCCL_DEBUG": "INFO"}
     for arguments in ((), ("--json",), ("--collect-env",)):
-        result = env(*arguments, env=secret)
+        result = warm.run("-m", "truestep", "env", *arguments, env=secret)
+        assert result.stdout
         assert "verysecret" not in result.stdout + result.stderr
 
 
@@ -80,13 +82,11 @@ def test_the_other_format_is_torchs_word_for_word():
     pytest.importorskip("torch")
     if shutil.which("lscpu") is None:
         pytest.skip("torch's tool needs lscpu")
-    theirs = subprocess.run(
-        [sys.executable, "-W", "ignore", "-m", "torch.utils.collect_env"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout
-    assert theirs == f"Collecting environment information...\n{env('--collect-env').stdout}"
+    theirs, ours = (
+        warm.run("-m", *words)
+        for words in (("torch.utils.collect_env",), ("truestep", "env", "--collect-env"))
+    )
+    assert theirs.stdout == f"Collecting environment information...\n{ours.stdout}"
 
 
 def test_the_other_format_where_torch_does_not_load_and_where_it_is_missing(tmp_path, monkeypatch):

@@ -19,6 +19,7 @@ from typer.testing import CliRunner
 
 import truestep as ts
 from truestep.cli.main import COMMANDS, app, main, module_of_command
+from truestep.core.errors import OptionError
 from truestep.core.results import print_results
 from truestep.doctor.catalogue import checks
 from truestep.doctor.finding import Finding, Place, Severity
@@ -98,6 +99,26 @@ def test_words_find_the_checks_that_have_them(words):
         page = checks()[code].page()
         text = f"{checks()[code].name()} {page.summary} {page.why} {page.fix}".lower()
         assert all(stem in text for stem in stems)
+
+
+@pytest.mark.parametrize(
+    ("words", "meant"),
+    [
+        (["shufle"], "truestep checks shuffle`"),
+        (["shuffel"], "truestep checks shuffle`"),
+        (["lerning", "rate"], "truestep checks learning rate`"),
+        (["optimiser"], "truestep checks optimizer`"),
+        (["zero_gard"], "truestep checks zero grad`"),
+        (["dropuot"], "truestep checks dropout`"),
+        (["GRAD0O1"], "'GRAD0"),
+        (["bacward-without-zero-grad"], "truestep checks backward without zero grad`"),
+        (["xyzzyplugh"], "`truestep checks shuffle` those with a word"),
+    ],
+)
+def test_words_that_no_check_has_are_taken_for_their_nearest(words, meant):
+    with pytest.raises(OptionError, match=r"^There is no check '") as caught:
+        CliRunner().invoke(app, ["checks", *words], catch_exceptions=False)
+    assert meant in str(caught.value)
 
 
 @pytest.mark.parametrize("check", list(checks().values())[::12], ids=lambda check: check.code)

@@ -92,6 +92,17 @@ def test_a_folder_with_nothing_to_read_is_not_called_clean(folder):
     assert call().stdout == "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
 
 
+@pytest.mark.parametrize("given", [["runs"], ["runs/a"], ["runs/a", "runs/b"], []])
+def test_a_folder_of_runs_is_no_code(folder, given):
+    (folder / "train,1.py").unlink()
+    for name in ("a", "b"):
+        (folder / "runs" / name / "checkpoints").mkdir(parents=True)
+        (folder / "runs" / name / "config.json").write_text("{}")
+    said = call(*given).stdout
+    assert "`truestep report runs/a` writes the page of one. `truestep read train.py` reads the code" in said
+    assert ("`truestep runs" in said) == (given in (["runs"], []))
+
+
 def test_what_could_not_be_told_is_shown_when_asked(folder):
     (folder / "train,1.py").write_text(
         "import torch\nfrom somewhere import helper\nnet = torch.nn.Linear(1, 1)\n"

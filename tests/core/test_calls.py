@@ -4,6 +4,7 @@
 import inspect
 import pickle
 
+import numpy as np
 import pytest
 import torch
 
@@ -116,6 +117,28 @@ def options(function):
 
 def misspelt(word):
     return word[: len(word) // 2] + word[len(word) // 2 + 1 :]
+
+
+FLAGS = [
+    (called, name)
+    for called, function in CALLABLES.items()
+    for name, each in inspect.signature(function).parameters.items()
+    if each.annotation in (bool, "bool")
+]
+
+
+@pytest.mark.parametrize("value", ["no", "False", "", 0, 1, None, torch.tensor(True)], ids=repr)
+def test_a_flag_of_anything_public_is_true_or_false(value):
+    assert len(FLAGS) > 40
+    for called, name in FLAGS:
+        with pytest.raises(OptionError) as caught:
+            CALLABLES[called](**{name: value})
+        assert str(caught.value).startswith(f"{called}({name}={value!r}): write True or False")
+        assert ("any text counts as true" in str(caught.value)) == isinstance(value, str)
+
+
+def test_a_truth_value_of_numpy_is_one():
+    assert torch.equal(ts.from_numpy(np.ones(2), copy=np.bool_(True)), torch.ones(2).double())
 
 
 def test_all_that_takes_any_name_is_named():

@@ -91,8 +91,11 @@ def test_every_option_of_the_data_is_named_at_the_source():
 
 def test_no_row_is_left_that_nothing_asks(things):
     known = {*(f"{each}(NAME=...)" for each in CALLS), *(f"{each}.NAME" for each in HELD)}
-    known |= {"phrases", "ts.NAME", "ts.NAME()", "NAME=...", "NAME(...)", "beside an update"}
-    known |= {"a learner given to"}  # whose rows are names of modules that take one
+    known |= {"phrases", "ts.NAME", "ts.NAME()", "NAME=...", "NAME(...)", "VALUE(...)", "beside an update"}
+    known |= {
+        "a learner given to",
+        "drawn in a part",
+    }  # whose rows are names of modules that take one, of functions of torch's
     assert known | {"run.NAME = ...", "source.NAME = ..."} == {*PLACES}
     for call in CALLS:
         assert (

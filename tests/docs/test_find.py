@@ -8,7 +8,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from support.pages import HAND_WRITTEN
 
+pytestmark = pytest.mark.xdist_group("search")  # the index is made once
 DOCS = Path(__file__).parents[2] / "docs"
 PAGES = ["find.md", "symptoms.md", *(f"howto/{page.name}" for page in sorted((DOCS / "howto").glob("*.md")))]
 SEARCHED = {
@@ -114,3 +116,18 @@ def test_each_row_leads_to_one_page():
     assert [cell for cell in last if not re.fullmatch(r"\[[^\]]+\]\([\w/.-]+\.md(#[\w-]+)?\)", cell)] == []
     named = [re.match(r"\[[^\]]+\]\(([\w/.-]+\.md)", cell)[1] for cell in last]
     assert [name for name in named if not (DOCS / name).exists()] == []
+
+
+def test_each_page_is_one_click_from_where_people_look():
+    """By task, by symptom, or in the list of contents; the index shows each law below the page of the laws."""
+    looked_at = {name: (DOCS / name).read_text("utf-8") for name in ("find.md", "symptoms.md", "index.md")}
+    led_to = {page for text in looked_at.values() for page in re.findall(r"\]\(([\w/-]+)\.md", text)}
+    listed = set(re.findall(r"^([\w/-]+)$", looked_at["index.md"], re.MULTILINE))
+    listed |= {
+        f"laws/{name}"
+        for name in re.findall(r"^([\w-]+)$", (DOCS / "laws/index.md").read_text("utf-8"), re.M)
+    }
+    pages = {page.relative_to(DOCS).with_suffix("").as_posix() for page in HAND_WRITTEN}
+    found_by_task = {page for page in pages if page.startswith(("howto/", "cookbook/"))}
+    assert sorted(pages - led_to - listed - {"index", "log", "design"}) == []
+    assert sorted(found_by_task - led_to - {"howto/index", "cookbook/index"}) == []

@@ -32,10 +32,17 @@ MEAN = 15
 SMOOTH = {
     "doctor.md",
     "doctor-run.md",
+    "doctor-watch.md",
+    "doctor-files.md",
     "doctor-output.md",
     "experiments.md",
+    "experiments-list.md",
     "relations.md",
     "running.md",
+    "loop.md",
+    "saving.md",
+    "changing.md",
+    "run-files.md",
     "keeping.md",
     "compared.md",
 }
@@ -47,7 +54,8 @@ SMOOTH |= {
     "report.md",
     "choose-optimizer-and-schedule.md",
 }
-SMOOTH |= {"explain.md", "graph.md", "playground.md", "many-processes.md", "processes-cost.md", "memory.md"}
+SMOOTH |= {"copies.md", "explain.md", "graph.md", "playground.md", "memory.md"}
+SMOOTH |= {"many-processes.md", "clusters.md", "ranks.md", "processes-cost.md", "mirror.md"}
 SMOOTH |= {
     f"howto/{name}.md"
     for name in (

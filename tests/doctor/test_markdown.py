@@ -163,3 +163,57 @@ def test_a_block_that_says_python_and_is_prose_is_not_listed(block, is_listed, i
     page = parse_markdown(f"# How\n\n```{info}\n{block}\n```\n")
     assert bool(page.unreadable) is is_listed
     assert page.programs == ()
+
+
+BLOCK = """import torch
+import torch.nn as nn
+import torch.nn.functional as F
+
+
+class Block(nn.Module):
+    def __init__(self, d_model, d_state=16):
+        self.proj = nn.Linear(d_model, {size})
+
+    def forward(self, x):
+        {body}
+        return self.proj(x)
+"""
+OUTLINES = [
+    (("d_inner * 2", "x = F.silu(x)"), ""),
+    (("d_model", "x = f * c_prev + x"), ""),
+    (("d_model", "x = torch.cat([x, residual], 1)"), ""),
+    (("dt_rank", "x = F.silu(x)"), "dt = 3\n"),
+    (("self.n[width]", "x = F.silu(x)"), ""),
+]
+WHOLE = [
+    (("d_model", "x = F.silu(x)"), ""),
+    (("d_inner", "x = F.silu(x)"), "d_inner = 8\n"),
+    (("cfg.d_inner", "x = F.silu(x)"), ""),
+    (("d_model", "x = gate(x)"), ""),
+    (("HIDDEN", "x = F.silu(x)"), ""),
+    (("d_model, device=device", "x = F.silu(x)"), ""),
+    (("d_state", "c = x\n        x = x * c"), ""),
+]
+
+
+def severities(tmp_path, code):
+    return {each.severity.value for each in found(tmp_path, code).findings if each.code == "PARAM004"}
+
+
+@pytest.mark.parametrize(("parts", "head"), OUTLINES)
+def test_what_is_wrong_in_an_outline_is_a_question(tmp_path, parts, head):
+    size, body = parts
+    code = head + BLOCK.format(size=size, body=body)
+    assert severities(tmp_path, f"```python\n{code}```\n") == {"question"}
+
+
+@pytest.mark.parametrize(("parts", "head"), WHOLE)
+def test_what_is_wrong_in_a_class_that_can_be_copied_is_a_bug(tmp_path, parts, head):
+    size, body = parts
+    code = head + BLOCK.format(size=size, body=body)
+    assert severities(tmp_path, f"```python\n{code}```\n") == {"bug"}
+
+
+def test_a_size_that_another_block_gives_makes_no_outline(tmp_path):
+    code = BLOCK.format(size="d_inner", body="x = F.silu(x)")
+    assert severities(tmp_path, f"```python\nd_inner = 8\n```\n\nso:\n\n```python\n{code}```\n") == {"risk"}

@@ -10,7 +10,7 @@ import truestep as ts
 from truestep.cli.main import app
 from truestep.core.errors import OptionError
 from truestep.doctor import retired
-from truestep.doctor.catalogue import checks, find_check
+from truestep.doctor.catalogue import checks
 from truestep.doctor.read import read_paths
 from truestep.doctor.runtime.scope import engine_loop
 from truestep.doctor.selection import FindingsBaseline, configured_selection
@@ -100,7 +100,7 @@ def test_a_code_that_never_was_is_still_refused(folder):
 
 
 def test_a_check_on_trial_is_used_where_preview_is_on(folder, monkeypatch):
-    monkeypatch.setattr(find_check("GRAD001"), "is_preview", True)
+    monkeypatch.setattr(checks()["GRAD001"], "is_preview", True)
     hidden = call("read", "--no-cache", "--select", "GRAD001")
     assert (hidden.exit_code, "GRAD001 is on trial" in hidden.stderr) == (0, True)
     assert call("read", "--no-cache").exit_code == 0

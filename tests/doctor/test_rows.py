@@ -15,8 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.doctor.block import watch
+from truestep.doctor.checks.data.trained_rows_evaluated import _Comparison
+from truestep.doctor.finding import Place
+from truestep.doctor.reporting.evidence import finding_sentences
 from truestep.doctor.runtime.prints import prints_of_rows, sampled_rows
 from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
+from truestep.doctor.runtime.row_overlap import RowOverlap
 
 SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
 CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045"]
@@ -87,3 +91,39 @@ def test_rows_keep_no_model_and_no_batch_alive():
         ]
         assert [each for each in alive if each is not x] == []
     assert watched.failures == []
+
+
+@pytest.mark.parametrize(
+    ("looked_at", "loader", "by_chance", "told"),
+    [
+        (
+            400,
+            400,
+            0.0,
+            "73 of the 100 | 400 training examples. | has 400 examples. | Chance alone would give none.",
+        ),
+        (
+            50,
+            400,
+            0.0,
+            "At least 73 of the 100 | 50 training examples. | has 400 examples. | would give none.",
+        ),
+        (
+            50,
+            None,
+            2.4,
+            "At least 73 of the 100 | 50 training examples. | Chance alone would give at most 2.4.",
+        ),
+    ],
+)
+def test_an_overlap_is_told_with_how_many_were_compared_and_what_chance_gives(
+    looked_at, loader, by_chance, told
+):
+    overlap = RowOverlap(100, looked_at, 73, by_chance, 73, loader)
+    compared = _Comparison(
+        Place("train.py", 1), overlap, of_classes=True, is_unsure=False, in_one_batch=False
+    )
+    said = f"{compared.told()} {finding_sentences(compared.evidence())}"
+    assert said.startswith(told.split(" | ")[0])
+    assert [part for part in told.split(" | ") if part not in said] == []
+    assert ("has 400 examples" in said) == (loader is not None)

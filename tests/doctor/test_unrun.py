@@ -143,3 +143,24 @@ def test_a_decorated_function_and_a_method_are_named_by_others():
     assert told("LOSS001", {"work.py": decorated, **beside}) == [Severity.BUG]
     method = "class Work:\n" + "\n".join(f"    {each}" for each in text.splitlines())
     assert told("LOSS001", {"work.py": method, **beside}) == [Severity.BUG]
+
+
+BEHIND = ("exit()", "sys.exit(0)", "quit()", "os._exit(1)", "print(1)\nexit()")
+
+
+@pytest.mark.parametrize("end", BEHIND)
+def test_what_stands_behind_the_end_of_the_program_is_a_risk(end):
+    text = LOOP.format(**PLAIN)
+    call = "fit(1, 2, 3, 4)\n"
+    assert told("VALUE040", {"work.py": f"import os, sys\n{text}{end}\n{call}"}) == [Severity.RISK]
+    inside = "".join(f"    {each}\n" for each in [*end.splitlines(), call.strip()])
+    main = f"import os, sys\n{text}if __name__ == '__main__':\n{inside}"
+    assert told("VALUE040", {"work.py": main}) == [Severity.RISK]
+
+
+@pytest.mark.parametrize(
+    "end", ["if done:\n    exit()", "def stop():\n    exit()", "atexit.register(exit)", "x = exit"]
+)
+def test_what_stands_behind_an_end_that_may_not_come_is_a_bug(end):
+    text = f"import atexit\ndone = input()\n{LOOP.format(**PLAIN)}{end}\nfit(1, 2, 3, 4)\n"
+    assert told("VALUE040", {"work.py": text}) == [Severity.BUG]

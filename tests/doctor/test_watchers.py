@@ -38,9 +38,12 @@ NEEDS = {
 ON_REQUEST = {"GRAD030"}
 
 
-def run_example(code, thorough=False):
-    """Run an example under watch; relations are tried in nine children each time, and are tested in tests/doctor/experiments."""
-    options = WatchOptions(CheckSelection(ignore=("REL",)), probe=True, thorough=thorough)
+def run_example(code, thorough=False, probe=False):
+    """Run an example under watch; relations are tried in nine children each time, and are tested in tests/doctor/experiments.
+
+    The three probes fork three children each time: the examples of all checks have them, and what is no example of theirs has none.
+    """
+    options = WatchOptions(CheckSelection(ignore=("REL",)), probe=probe, thorough=thorough)
     with Watch(options) as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of some of these itself
         names = {"__name__": "__example__"}
@@ -75,7 +78,7 @@ def runs(check):
 
 @pytest.mark.parametrize("check", [runs(each) for each in RUNNERS], ids=by_code)
 def test_bad_gives_exactly_this_finding_when_it_runs(check):
-    watched = run_example(check.page().bad, thorough=check.code in ON_REQUEST)
+    watched = run_example(check.page().bad, thorough=check.code in ON_REQUEST, probe=True)
     expected = [(check.code, line) for line in check.page().marked_lines]
     assert found(watched) == expected
     assert all(each.place.path == "<example>" for each in watched.findings)
@@ -84,7 +87,7 @@ def test_bad_gives_exactly_this_finding_when_it_runs(check):
 
 @pytest.mark.parametrize("check", [runs(each) for each in RUNNERS], ids=by_code)
 def test_good_gives_nothing_when_it_runs(check):
-    assert run_example(check.page().good, thorough=True).findings == []
+    assert run_example(check.page().good, thorough=True, probe=True).findings == []
 
 
 def test_a_replaced_head_is_seen_at_the_optimizer():
@@ -843,7 +846,7 @@ for _ in range(3):
     lstm(packed)[0].data.square().mean().backward()
     opt.step()
 """
-    assert run_example(code).findings == []
+    assert run_example(code, probe=True).findings == []
 
 
 def test_a_warm_up_that_outlasts_two_passes_is_named_by_the_steps_of_its_schedule():

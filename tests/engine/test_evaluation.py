@@ -11,6 +11,9 @@ from torch import nn
 
 import truestep as ts
 
+# many functions here measure numbers that are known, without a model
+pytestmark = pytest.mark.filterwarnings("ignore:The function given to net.evaluate calls no model")
+
 
 def new(make_learner, **options):
     torch.manual_seed(0)

@@ -36,6 +36,21 @@ def test_a_missing_file_is_told_by_what_stands_in_its_folder(tmp_path, monkeypat
     assert "counted from the working folder" not in note_of(load, str(tmp_path / "nothing.pt"))
 
 
+def test_a_folder_that_is_opened_as_a_file_is_told_by_what_it_holds(tmp_path, monkeypatch):
+    (tmp_path / "runs" / "a" / "checkpoints").mkdir(parents=True)
+    (tmp_path / "runs" / "a" / "config.json").write_text("{}")
+    (tmp_path / "saved").mkdir()
+    (tmp_path / "saved" / "model.pt").write_bytes(b"")
+    monkeypatch.chdir(tmp_path)
+
+    def load(path):
+        torch.load(path)
+
+    assert '"runs/a" is a run of Truestep' in note_of(load, "runs/a")
+    assert 'write ts.load_weights(module, "runs/a")' in note_of(load, "runs/a")
+    assert "it holds 1 name: model.pt" in note_of(load, "saved")
+
+
 class Holder:
     @property
     def optimizers(self):

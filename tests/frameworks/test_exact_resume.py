@@ -9,26 +9,21 @@ from pathlib import Path
 import pytest
 from torch.utils.data import DataLoader
 
+import frameworks
 import truestep as ts
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 
+pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 FRAMEWORKS = ("lightning", "transformers", "accelerate")
 
 
-def check_kills(folder, frameworks, workers, kills):
-    command = [
-        sys.executable,
-        Path(__file__).parent / "killing.py",
-        ",".join(frameworks),
-        workers,
-        kills,
-        5,
-        folder,
-    ]
-    done = subprocess.run([*map(str, command)], capture_output=True, text=True, check=True)
+def check_kills(folder, names, workers, kills):
+    words = [Path(__file__).parent / "killing.py", ",".join(names), workers, kills, 5, folder]
+    done = frameworks.run(*words, timeout=3600)
+    assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout.splitlines()[-1])
     assert {name: set(each["ends"]) for name, each in report.items()} == {
-        name: {report[name]["plain"]} for name in frameworks
+        name: {report[name]["plain"]} for name in names
     }, done.stderr
 
 
@@ -125,7 +120,5 @@ except ts.OptionError as error:
 
 def test_lightnings_callback_given_to_the_trainer_of_transformers_names_the_right_one(tmp_path):
     """Before anything trains; in a process of its own, since these libraries set variables when they are imported."""
-    done = subprocess.run(
-        [sys.executable, "-c", CROSSED], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = frameworks.run("-c", CROSSED, cwd=tmp_path)
     assert "Write ts.transformers.ExactResume(directory)." in done.stdout

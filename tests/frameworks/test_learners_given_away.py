@@ -5,10 +5,12 @@ A learner in the place of a module or of parameters, and what only looks at it; 
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+import frameworks
+
+pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 
 PRELUDE = """
 import json, tempfile, warnings
@@ -32,6 +34,10 @@ TORCH = (
     PRELUDE
     + """
 from torch.distributed.fsdp import fully_shard
+from torch.nn.utils import parametrizations, parametrize, prune
+def bare():
+    number = len(run.context.learners)
+    return run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.1), name=f"bare_{number}")
 torch.distributed.init_process_group("gloo", init_method=f"file://{tempfile.mktemp()}", rank=0, world_size=1)
 class Holder(nn.Module):
     def __init__(self):
@@ -55,6 +61,25 @@ say(
     trace=lambda: torch.jit.trace(net, inputs),
     script=lambda: torch.jit.script(net),
     onnx=lambda: torch.onnx.export(net, (inputs,), "net.onnx"),
+    prune=lambda: prune.l1_unstructured(net, "weight", amount=0.3),
+    prune_layer=lambda: prune.random_unstructured(bare(), name="weight", amount=0.3),
+    prune_all=lambda: prune.global_unstructured([(net, "weight")], pruning_method=prune.L1Unstructured, amount=0.2),
+    unprune=lambda: prune.remove(net, "weight"),
+    weight_norm=lambda: parametrizations.weight_norm(bare()),
+    old_weight_norm=lambda: nn.utils.weight_norm(net),
+    spectral_norm=lambda: parametrizations.spectral_norm(net),
+    old_spectral_norm=lambda: nn.utils.spectral_norm(bare()),
+    orthogonal=lambda: parametrizations.orthogonal(bare()),
+    parametrized=lambda: parametrize.register_parametrization(bare(), "weight", nn.Identity()),
+    vector=lambda: nn.utils.parameters_to_vector(net),
+    vector_of_a_layer=lambda: nn.utils.parameters_to_vector(bare()),
+    vector_back=lambda: nn.utils.vector_to_parameters(torch.zeros(10), net),
+    init=lambda: nn.init.xavier_uniform_(net),
+    called_layer=lambda: torch.func.functional_call((layer := bare()), dict(layer.named_parameters()), (inputs,)),
+    is_pruned=lambda: 1 / (not prune.is_pruned(net) and not parametrize.is_parametrized(net)),
+    bare_is_whole=lambda: [each["weight"] for each in [dict(bare().named_parameters())]],
+    parts=lambda: (net[0](inputs), [each for each in net.module], both["a"](inputs), net._modules, net[-1]),
+    pruned_before=lambda: prune.l1_unstructured(net.module[0], "bias", amount=0.3),
     held=Holder,
     asked=lambda: [isinstance(net, each) for each in (nn.Module, torch.Tensor, dict, Known)],
     right_class=lambda: 1 / (net.__class__ is type(net)),
@@ -104,6 +129,7 @@ print(json.dumps(said))
 """
 )
 IS_PARAMETERS, IS_MODULE = "Write net.parameters()", "net.module"
+LAYER = "above net = run.learner(model, optimizer)"
 SAYS = {
     TORCH: {
         "adamw": "A learner has the optimizer that run.learner was given",
@@ -121,6 +147,25 @@ SAYS = {
         "trace": IS_MODULE,
         "script": IS_MODULE,
         "onnx": IS_MODULE,
+        "prune": LAYER,
+        "prune_layer": LAYER,
+        "prune_all": LAYER,
+        "unprune": LAYER,
+        "weight_norm": LAYER,
+        "old_weight_norm": LAYER,
+        "spectral_norm": LAYER,
+        "old_spectral_norm": LAYER,
+        "orthogonal": LAYER,
+        "parametrized": LAYER,
+        "vector": IS_PARAMETERS,
+        "vector_of_a_layer": IS_PARAMETERS,
+        "vector_back": IS_PARAMETERS,
+        "init": "net.module[0].weight",
+        "called_layer": IS_MODULE,
+        "is_pruned": "nothing",
+        "bare_is_whole": "nothing",
+        "parts": "nothing",
+        "pruned_before": "nothing",
         "held": "nothing",
         "asked": "nothing",
         "right_class": "nothing",
@@ -155,9 +200,7 @@ SAYS = {
     [pytest.param(TORCH, id="torch"), pytest.param(LIBRARIES, marks=pytest.mark.slow, id="libraries")],
 )
 def test_who_takes_a_module_is_told_that_a_learner_is_none(program, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True
-    )
+    done = frameworks.run("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     expected = SAYS[program]

@@ -5,10 +5,12 @@ The frameworks set variables when they are imported, so each trains in a process
 """
 
 import json
-import subprocess
-import sys
 
 import pytest
+
+import frameworks
+
+pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 
 LIGHTNING = """
 import itertools, json, logging, os, warnings
@@ -312,9 +314,7 @@ ERR = {
     ],
 )
 def test_a_wrong_use_is_named_with_the_line_to_write(program, tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True
-    )
+    done = frameworks.run("-c", program, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert {name: words in said[name] for name, words in SAYS[program].items()} == dict.fromkeys(
@@ -341,9 +341,7 @@ FIRST_START = (
 @pytest.mark.parametrize("given", ["True", "'first of theirs'", "'first'"])
 def test_a_first_start_that_asks_for_a_checkpoint_of_the_trainers_is_told_of_ours(tmp_path, given):
     program = FIRST_START.replace("{given}", given)
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, cwd=tmp_path, capture_output=True, text=True
-    )
+    done = frameworks.run("-c", program, cwd=tmp_path)
     assert done.returncode == 1
     assert done.stderr.count("Write trainer.train(resume_from_checkpoint=exact.checkpoint)") == 1, done.stderr
 
@@ -373,9 +371,8 @@ print(json.dumps(said))
 
 
 def test_a_name_that_it_does_not_have_is_answered_with_the_call_to_write(tmp_path):
-    done = subprocess.run(
-        [sys.executable, "-c", NAMES], cwd=tmp_path, capture_output=True, text=True, check=True
-    )
+    done = frameworks.run("-c", NAMES, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     for asked, message in said.items():
         library, name = asked.split()

@@ -8,8 +8,6 @@ import torch
 import truestep as ts
 from truestep.core.errors import BatchError, OptionError
 
-signal = pytest.importorskip("scipy.signal")
-
 FLOOR = 1e-7
 SMALL = ((64, 16, 48), (128, 32, 100), (32, 8, 32))
 
@@ -19,7 +17,7 @@ def magnitudes(wave, fft_size, hop_size, window_size):
     padded = np.pad(wave, fft_size // 2)
     window = np.zeros(fft_size)
     left = (fft_size - window_size) // 2
-    window[left : left + window_size] = signal.get_window("hann", window_size, fftbins=True)
+    window[left : left + window_size] = np.hanning(window_size + 1)[:-1]
     starts = range(0, len(wave) + 1, hop_size)
     frames = np.stack([padded[start : start + fft_size] * window for start in starts])
     return np.maximum(np.abs(np.fft.rfft(frames)), FLOOR)
@@ -122,6 +120,7 @@ def test_it_computes_in_float32_under_autocast_and_in_half():
 
 
 def test_the_filters_are_those_of_scipy():
+    signal = pytest.importorskip("scipy.signal")  # seconds to import, for this test alone
     bands = ts.nn.SubBands()
     low_pass = signal.firwin(63, 0.142, window=("kaiser", 9.0), scale=False)
     time = np.arange(63) - 31

@@ -161,17 +161,24 @@ def disturbance(said: str):
 
 
 def counting():
-    """Return what counts the calls; at the end it writes down how many there were, and how many of the program's own functions."""
-    calls, pid = Counter(), os.getpid()
+    """Return what counts the calls, all and those of the program's own functions; at the end it writes down how many there were.
+
+    And how many when the first batch, and the last one, was noted.
+    """
+    calls, pid, noted = Counter(), os.getpid(), []
+
+    def counted() -> tuple[int, int]:
+        return calls.total(), sum(times for file, times in calls.items() if is_own(file))
 
     def count(frame, event, argument) -> None:
         calls[frame.f_code.co_filename] += 1
+        if frame.f_code is note_batch.__code__:
+            noted[1:] = [counted()]
 
     def tell() -> None:
         if os.getpid() == pid:  # workers, which are forked, count for nothing
             sys.settrace(None)
-            own = sum(times for file, times in calls.items() if is_own(file))
-            Path("calls.txt").write_text(f"{calls.total()} {own}", "utf-8")
+            Path("calls.json").write_text(json.dumps([*noted, counted()]), "utf-8")
 
     atexit.register(tell)
     return count

@@ -9,9 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from truestep.core import kept as store
-from truestep.report import digest
-from truestep.report.digest import metrics_digest
-from truestep.report.listing import runs
+from truestep.report import listing
+from truestep.report.listing import metrics_digest, runs
 
 TICK_SECONDS = 0.02  # longer than the kernel's clock of files takes to move on
 LINE = '{"step": 7, "epoch": 0, "elapsed_seconds": 1.0, "values": {"loss": 0.125}}\n'
@@ -21,14 +20,14 @@ LINE = '{"step": 7, "epoch": 0, "elapsed_seconds": 1.0, "values": {"loss": 0.125
 def folder(tmp_path, monkeypatch, log):
     """A run whose metrics are kept as soon as they are read, in a folder of this test alone."""
     monkeypatch.setattr(store, "cache_folder", lambda part: tmp_path / "kept" / part)
-    monkeypatch.setattr(digest, "LEAST_BYTES", 0)
+    monkeypatch.setattr(listing, "LEAST_BYTES", 0)
     later(monkeypatch, 60)
     return log(tmp_path / "run", [(step, 0, {"loss": 1 / step, "note": 3.0}) for step in range(1, 30)])
 
 
 def later(monkeypatch, seconds):
     now = time.time
-    monkeypatch.setattr(digest.time, "time", lambda: now() + seconds)
+    monkeypatch.setattr(listing.time, "time", lambda: now() + seconds)
 
 
 def append(path):
@@ -66,7 +65,7 @@ def test_it_is_never_stale(tmp_path_factory, changes):
     with pytest.MonkeyPatch.context() as patch:
         folder = tmp_path_factory.mktemp("run")
         patch.setattr(store, "cache_folder", lambda part: folder / "kept" / part)
-        patch.setattr(digest, "LEAST_BYTES", 0)
+        patch.setattr(listing, "LEAST_BYTES", 0)
         later(patch, 60)
         path = folder / "metrics.jsonl"
         path.write_text(LINE.replace("7", "3") * 5)
@@ -75,12 +74,12 @@ def test_it_is_never_stale(tmp_path_factory, changes):
                 time.sleep(TICK_SECONDS)
                 change(path)
             for _ in range(2):
-                assert metrics_digest(folder) == digest._read(folder)
+                assert metrics_digest(folder) == listing._read(folder)
 
 
 def test_what_did_not_change_is_not_read_again(folder, monkeypatch):
     first = metrics_digest(folder)
-    monkeypatch.setattr(digest, "read_curves", None)
+    monkeypatch.setattr(listing, "read_curves", None)
     assert metrics_digest(folder) == first
     assert first.extremes["loss"].lowest.step == 29
     assert "note" not in first.extremes  # nobody knows which way is better
@@ -88,7 +87,7 @@ def test_what_did_not_change_is_not_read_again(folder, monkeypatch):
 
 def test_a_list_of_kept_runs_says_what_one_that_reads_says(folder, monkeypatch):
     first = runs(folder).to_dict()
-    monkeypatch.setattr(digest, "read_curves", None)
+    monkeypatch.setattr(listing, "read_curves", None)
     assert runs(folder).to_dict() == first
 
 
@@ -99,8 +98,8 @@ def test_what_was_changed_a_moment_ago_is_read_and_not_kept(folder, tmp_path, mo
 
 
 def test_a_file_that_grows_while_it_is_read_is_not_kept(folder, tmp_path, monkeypatch):
-    read = digest._read
-    monkeypatch.setattr(digest, "_read", lambda path: (append(path / "metrics.jsonl"), read(path))[1])
+    read = listing._read
+    monkeypatch.setattr(listing, "_read", lambda path: (append(path / "metrics.jsonl"), read(path))[1])
     metrics_digest(folder)
     assert not (tmp_path / "kept").exists()
 
@@ -119,7 +118,7 @@ def test_a_damaged_document_is_as_if_it_were_not_there(folder, tmp_path, harm):
     "document", [None, [], {}, {"last_step": 1}, {"last_step": 1, "elapsed_seconds": 1, "extremes": 3}]
 )
 def test_a_document_of_another_shape_is_none(document):
-    assert digest._decoded(document) is None
+    assert listing._decoded(document) is None
 
 
 def test_the_oldest_go_first(tmp_path, monkeypatch):

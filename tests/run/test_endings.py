@@ -200,7 +200,7 @@ def evaluated_in_except(training):
         try:
             training.go()
         except OSError:
-            training.net.evaluate(lambda b: b.sum(1), [POINTS])
+            training.net.evaluate(lambda b: training.net(b).sum(1), [POINTS])
             raise
 
 
@@ -298,7 +298,7 @@ def nothing(training):
 
 FOLLOWS = {
     "log": lambda training: training.run.log(a=1.0),
-    "evaluate": lambda training: training.net.evaluate(lambda b: b.sum(1), [POINTS]),
+    "evaluate": lambda training: training.net.evaluate(lambda b: training.net(b).sum(1), [POINTS]),
     "update": lambda training: training.net.update(lambda b: training.net(b).squeeze(1).square(), POINTS),
     "next epoch": nothing,
 }

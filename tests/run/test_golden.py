@@ -1,17 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Runs that were left in their middle in earlier formats go on: in format 1 tuples and other dicts had words of their own."""
+"""Runs that were left in their middle by earlier versions go on.
 
+In format 1 tuples and other dicts had words of their own; before learners had places they counted their updates together.
+"""
+
+import os
 import shutil
 from collections import Counter
 from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file
+from support import golden_learners
 from support.golden_run import STATE, train
 
 import truestep as ts
 
 GOLDEN = [Path(__file__).parent / "golden" / name for name in ("0.1.0", "format-2")]
+GOLDEN_LEARNERS = GOLDEN[0].with_name("learners")
 
 each_format = pytest.mark.parametrize("golden", GOLDEN, ids=["1", "2"])
 
@@ -49,3 +56,16 @@ def test_it_goes_on_and_ends_where_it_would_have_ended(times, golden, tmp_path):
     weights = net.state_dict()
     for name, value in expected.state_dict().items():
         torch.testing.assert_close(weights[name], value, rtol=1e-6, atol=1e-7)
+
+
+def test_learners_that_counted_their_updates_together_go_on_so(tmp_path):
+    """Left once more on its way: today's checkpoints of such a run say that it still does."""
+    shutil.copytree(GOLDEN_LEARNERS, tmp_path / "run")
+    if (child := os.fork()) == 0:
+        golden_learners.train(tmp_path / "run", leave_at=11)
+    os.waitpid(child, 0)
+    run, learners = golden_learners.train(tmp_path / "run")
+    assert run.step == 12
+    for name, value in load_file(GOLDEN_LEARNERS.with_name("learners-end.safetensors")).items():
+        learner, _, key = name.partition(".")
+        torch.testing.assert_close(learners[learner].state_dict()[key], value, rtol=1e-6, atol=1e-7)

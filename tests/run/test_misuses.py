@@ -63,6 +63,17 @@ MISUSES = {
     ),
     "steps as a number": ("for step in range(run.steps(9)): pass", r"Write for number in run\.steps\(9\):"),
     "a step in a run's block": ("with run: run.step(5)", r"run\.step is no method.*write run\.step\."),
+    "a step outside of loops": ("run.step(5)", r"run\.step is no method, but a value \(0\): write run\.step\."),
+    "a loop over the step": ("for step in run.step(100): net.update(loss, (inputs, labels))", r"in run\.steps\(100\)"),
+    "a count of steps": ("print('step', run.step(), sep=' ')", r"run\.step is no method"),
+    "an epoch as a method": ("def run_on(run): return run.epoch()\nrun_on(run)", r"run\.epoch is no method"),
+    "whether it is the main one": ("if run.is_main(): print('here')", r"value \(True\): write run\.is_main\."),
+    "a device as a method": ("inputs.to(run.device())", r"run\.device is no method.*write run\.device\."),
+    "a rate as a method": ("print(net.learning_rate())", r"value \(0\.001\): write net\.learning_rate\."),
+    "a loss of an update as a method": (
+        "print(net.update(loss, (inputs, labels)).loss())",
+        r"update\.loss is no method.*: write update\.loss\.",
+    ),
     "epochs within batches": (
         "for batch in run.batches(train):\n    for epoch in run.epochs(3): net.update(loss, batch)",
         r"Turn the two round: for epoch in run\.epochs\(3\): for batch in run\.batches\(train\)",
@@ -410,6 +421,79 @@ net.evaluate(measure, test)
 """,
         r"as compute_metrics of the Trainer does",
     ),
+    "weights under another name": (
+        "net.load_state_dict({f'module.{name}': each for name, each in model.state_dict().items()})",
+        r"Unexpected key.*module\.0\.weight.*Write ts\.load_weights\(net\.module, weights\)",
+    ),
+    "weights of a compiled module": (
+        "net.load_state_dict(state_dict={f'_orig_mod.{name}': each for name, each in model.state_dict().items()})",
+        r"Unexpected key.*_orig_mod\. of torch\.compile",
+    ),
+    "weights within a checkpoint": (
+        "net.load_state_dict({'epoch': 3, 'state_dict': model.state_dict()})",
+        r"in a checkpoint with other things beside them",
+    ),
+    "weights that are a path": ("net.load_state_dict('weights.pt')", r"got <class 'str'>.*Write ts\.load_weights\(net\.module"),
+    "weights of which none is loaded": (
+        "net.load_state_dict({f'module.{name}': each for name, each in model.state_dict().items()}, strict=False)",
+        r"has loaded nothing into 'net'.*Write ts\.load_weights\(net\.module",
+    ),
+    "a step by hand, without a loop": (
+        "F.cross_entropy(net(inputs), labels).backward()\nnet.optimizers[0].step()",
+        r"The optimizer of 'net' was stepped by hand, with gradients of a backward\(\) of your own",
+    ),
+    "a loop by hand, with the learner's optimizer": (
+        """
+optimizer = net.optimizers[0]
+for epoch in range(2):
+    for x, y in torch.utils.data.DataLoader(torch.utils.data.TensorDataset(inputs, labels), 4):
+        optimizer.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        optimizer.step()
+""",
+        r"The optimizer of 'net' was stepped by hand",
+    ),
+    "logits that are inputs": (
+        """
+def accuracy(pair):
+    logits, labels = pair
+    return (logits.argmax(-1) == labels).float()
+net.evaluate(accuracy, test)
+""",
+        r"calls no model, so its numbers say nothing of 'net'.*def correct\(batch\): x, y = batch",
+    ),
+    "logits that are inputs, in a line": (
+        "net.evaluate(lambda p: (p[0].argmax(1) == p[1]).float(), test)",
+        r"calls no model",
+    ),
+    "logits that are inputs, by a helper": (
+        """
+import numpy
+def accuracy(logits, labels): return (logits.argmax(-1) == labels).astype(float)
+def metrics(eval_pred): return {"accuracy": torch.tensor(accuracy(*(each.numpy() for each in eval_pred)))}
+for epoch in run.epochs(1):
+    for batch in run.batches(train): net.update(loss, batch)
+    run.log(**net.evaluate(metrics, test))
+""",
+        r"calls no model",
+    ),
+    "logits that are inputs, of a dict": (
+        """
+test = run.data({"logits": inputs, "labels": labels}, batch_size=4)
+net.evaluate(lambda outputs: F.cross_entropy(outputs["logits"], outputs["labels"], reduction="none"), test)
+""",
+        r"calls no model",
+    ),
+    "inputs given to a metric": (
+        """
+class Accuracy:
+    def reset(self): self.values = []
+    def update(self, logits, labels): self.values.append((logits.argmax(1) == labels).float())
+    def compute(self): return torch.cat(self.values).mean()
+net.evaluate(lambda batch: batch, test, metric=Accuracy())
+""",
+        r"calls no model",
+    ),
     "an array in an evaluation": (
         "net.evaluate(lambda b: loss(b).numpy(), test)",
         r"returned an? ndarray for 'value'.*without .*numpy",
@@ -570,6 +654,40 @@ with net.accumulating(weight=16.0) as update:
     "labels in order, shuffled": (
         "train = run.data((inputs, labels.sort().values), batch_size=4, shuffle=True)\n" + loop("net.update(loss, batch)")
     ),
+    "weights that fit": """
+net.load_state_dict(model.state_dict())
+net.load_state_dict({"0.weight": torch.ones(4, 3)}, strict=False)
+""",
+    "another model, trained by hand beside it": """
+other = nn.Linear(3, 2)
+optimizer = torch.optim.SGD(other.parameters(), lr=0.1)
+schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)
+optimizer.zero_grad()
+F.cross_entropy(other(inputs), labels).backward()
+nn.utils.clip_grad_norm_(other.parameters(), 1.0)
+optimizer.step()
+schedule.step()
+""",
+    "an evaluation by a helper": "def score(x): return net(x)\nnet.evaluate(lambda b: score(b[0]).argmax(1).float(), test)",
+    "an evaluation by a method": """
+class Trainer:
+    def __init__(self): self.model = net
+    def correct(self, batch): return (self.model(batch[0]).argmax(1) == batch[1]).float()
+net.evaluate(Trainer().correct, test)
+net.evaluate(__import__("functools").partial(lambda model, b: model(b[0]).sum(1), net), test)
+""",
+    "an evaluation of weights": """
+bare = run.learner(nn.ParameterDict({"w": nn.Parameter(torch.ones(3))}), adamw, name="bare")
+weights = [bare["w"]]
+bare.evaluate(lambda b: b[0] @ weights[0], test)
+bare.evaluate(lambda b: b[0] @ bare["w"], test)
+""",
+    "an evaluation of a model that is found elsewhere": """
+found = {"nets": {"first": {"of": {"all": {"nets": model}}}}}
+import sys; sys.modules["at_hand"] = __import__("types").SimpleNamespace(net=model)
+net.evaluate(lambda b: found["nets"]["first"]["of"]["all"]["nets"](b[0]).sum(1), test)
+net.evaluate(lambda b: __import__("at_hand").net(b[0]).sum(1), test)
+""",
     "labels in order, measured": (
         "test = run.data((inputs, labels.sort().values), batch_size=8)\n"
         + loop("net.update(loss, batch)", "net.evaluate(correct, test)")

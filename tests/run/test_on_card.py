@@ -119,7 +119,7 @@ def test_lines_progress_and_watched_layers_make_the_host_wait_for_nothing_betwee
 
 def test_a_read_that_is_put_into_a_line_is_found(tmp_path, monkeypatch):
     monkeypatch.setattr(
-        "truestep.run.readback.send_to_host", lambda tensor: accelerator.ArrivingCopy(tensor.cpu(), None)
+        "truestep.run.logbook.send_to_host", lambda tensor: accelerator.ArrivingCopy(tensor.cpu(), None)
     )
     with Card() as card, pytest.raises(AssertionError, match="a copy to the host at"):
         train(tmp_path, "cuda", card=card)

@@ -468,9 +468,8 @@ def test_a_loop_left_by_break_and_never_closed_goes_on_where_it_was_left(tmp_pat
 
 def test_running_a_cell_again_takes_the_directory_over(tmp_path):
     first = run_in(tmp_path / "run")
-    learner_of(first).evaluate(
-        lambda batch: batch[0].sum(1), [(POINTS, LABELS)]
-    )  # holds the directory from here on
+    net = learner_of(first)
+    net.evaluate(lambda batch: net(batch[0]).sum(1), [(POINTS, LABELS)])  # holds the directory from here on
     second = run_in(tmp_path / "run")
     train(second, learner_of(second), second.data((POINTS, LABELS), batch_size=8))
     assert second.step == 6

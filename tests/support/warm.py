@@ -36,10 +36,15 @@ def _text_of(file):
 
 
 @functools.cache
-def _server(windows: Path | None) -> socket.socket:
-    """Start the process that the others are forked from, once; it ends with this one. One more has `windows` on its path."""
+def _server(windows: Path | None, loaded: str) -> socket.socket:
+    """Start the process that the others are forked from, once; it ends with this one.
+
+    One more has `windows` on its path, one more for each set of modules that is `loaded` besides.
+    """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     environment = {**os.environ, "PYTHONPATH": paths(), "OMP_NUM_THREADS": "1"}
+    if loaded:
+        environment["WARM_ALSO"] = loaded
     if windows is not None:
         environment["PYTHONPATH"] = os.pathsep.join((str(windows), paths()))
         environment["STANDS_IN_FOR_WINDOWS"] = str(windows)
@@ -61,7 +66,9 @@ class Process:
     A stream that is not given is empty, or becomes the text `output` or `error` when the process has ended.
     """
 
-    def __init__(self, *command, cwd=None, env=None, stdin=None, stdout=None, stderr=None, windows=None):
+    def __init__(
+        self, *command, cwd=None, env=None, stdin=None, stdout=None, stderr=None, windows=None, loaded=""
+    ):
         self.args, self.returncode = [str(each) for each in command], None
         self.output = self.error = ""
         asked = {
@@ -75,7 +82,7 @@ class Process:
         with Path(os.devnull).open() as nothing, theirs:
             streams = [stdin or nothing, stdout or self._kept[0], stderr or self._kept[1], theirs]
             numbers = [each if isinstance(each, int) else each.fileno() for each in streams]
-            socket.send_fds(_server(windows), [json.dumps(asked).encode()], numbers)
+            socket.send_fds(_server(windows, loaded), [json.dumps(asked).encode()], numbers)
         self.pid = self._told(240)  # the first waits until torch is loaded
 
     def _told(self, timeout):

@@ -175,12 +175,22 @@ def names_worth_loading():
         yield from (each.name for each in pkgutil.walk_packages(found.__path__, f"{found.__name__}."))
 
 
+def know_libraries():
+    """Have a run find at once that modules of libraries are no source of the user's, and copy no memory to look at them."""
+    frames, fingerprint = map(importlib.import_module, ("truestep.core.frames", "truestep.run.fingerprint"))
+    files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
+    fingerprint._OWN_CODE._seen.update(
+        name for name, file in files.items() if isinstance(file, str) and frames.is_library_file(file)
+    )
+
+
 def main():
     for name in names_worth_loading():
         with contextlib.suppress(ImportError):  # of what is not installed
             importlib.import_module(name)
     for name in sys.modules["truestep"].__all__:
         getattr(sys.modules["truestep"], name)
+    know_libraries()
     for finalizer, told in weakref.finalize._registry.items():
         finalizer.atexit = told.func.__name__ != "_del_library"  # of torch's operators: 40 ms of each child
     gc.collect()

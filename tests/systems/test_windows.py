@@ -184,7 +184,10 @@ COMMANDS = {
 
 
 @pytest.mark.sliced(8)
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize(
+    "command",
+    [pytest.param(each, marks=pytest.mark.slow) if "train" in each else each for each in COMMANDS],
+)
 def test_commands_end_as_elsewhere_behind_a_pipe_of_cp1252(tmp_path, command):
     """The file has a byte order mark and CRLF."""
     if command.startswith("report"):

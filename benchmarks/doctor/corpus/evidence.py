@@ -10,23 +10,28 @@ from pathlib import Path
 HERE = Path(__file__).parent
 CHECKS = HERE.parents[2] / "src/truestep/doctor/checks"
 WIDTH = 108
+COUNTED = re.compile(
+    r"((?:corpus|beds? \w|186 repositories|, |\w\b)+): (\d+) true,(?: (\d+) debatable,)? (\d+) false"
+)
+RECORD = re.compile(r"corpus|186 repositories|\b[A-Z]\b")
 EVIDENCE = re.compile(r"    Evidence: (.+?)\n(?=\n|    \"\"\"|\"\"\")", re.DOTALL)
 
 
-def told(counts: list[list[int]]) -> str:
-    """Return the counts of a code, its bugs and risks together, as pages say them."""
-    true, false, debatable = (sum(each[at] for each in counts) for at in range(3))
+def added(evidence: str, found: dict[str, list[int]]) -> str:
+    """Return the text of an Evidence with the counts of beds that it does not name yet added to those of its records."""
+    parts = evidence.rstrip(".").split("; ")
+    counted = [known for part in parts if (known := COUNTED.fullmatch(part))]
+    records = [record for known in counted for record in RECORD.findall(known[1])]
+    counts = [[int(each or 0) for each in known.groups()[1:]] for known in counted]
+    counts += [more for bed, more in found.items() if bed not in records]
+    records += [bed for bed in found if bed not in records]
+    true, debatable, false = (sum(each) for each in zip(*counts, strict=True))
     middle = f" {debatable} debatable," if debatable else ""
-    return f"{true} true,{middle} {false} false"
-
-
-def added(evidence: str, found: dict[str, str]) -> str:
-    """Return the text of an Evidence with the beds' parts, each once, before what was read in 186 repositories."""
-    parts = [part.strip() for part in " ".join(evidence.split()).rstrip(".").split(";")]
-    parts = [part for part in parts if not any(part.startswith(f"{bed}:") for bed in found)]
-    at = next((i for i, part in enumerate(parts) if part.startswith("186 ")), len(parts))
-    parts[at:at] = [f"{bed}: {counts}" for bed, counts in found.items()]
-    return "; ".join(parts) + "."
+    rest = [part for part in parts if not COUNTED.fullmatch(part)]
+    beds = ", ".join(sorted(each for each in records if len(each) == 1))
+    named = [f"bed{'s' * (len(beds) > 1)} {beds}"] if beds else []
+    told = ", ".join([*(each for each in records if len(each) > 1), *named])
+    return "; ".join([*rest, f"{told}: {true} true,{middle} {false} false"]) + "."
 
 
 def main(names: list[str]) -> None:
@@ -39,14 +44,17 @@ def main(names: list[str]) -> None:
         page = EVIDENCE.search(text)
         if code is None or page is None:
             continue
-        counts = {
-            f"bed {name}": [row[kind][code[1]] for kind in ("bug", "risk") if code[1] in row[kind]]
+        found = {
+            name: [sum(row[kind].get(code[1], (0, 0, 0))[at] for kind in ("bug", "risk")) for at in (0, 2, 1)]
             for name, row in beds.items()
+            if code[1] in row["bug"] or code[1] in row["risk"]
         }
-        found = {bed: told(each) for bed, each in counts.items() if each}
         if found:
             new = textwrap.fill(
-                f"Evidence: {added(page[1], found)}", WIDTH, break_long_words=False, break_on_hyphens=False
+                f"Evidence: {added(' '.join(page[1].split()), found)}",
+                WIDTH,
+                break_long_words=False,
+                break_on_hyphens=False,
             )
             path.write_text(text.replace(page[0], textwrap.indent(new, "    ") + "\n"))
 

@@ -13,7 +13,7 @@ from typing import Self
 
 from truestep.checkpoints.digests import NEWEST_DIGEST, Digest, DigestKind, new_digest
 from truestep.checkpoints.new_memory import make_pages
-from truestep.core.processors import usable_processors
+from truestep.core.control_groups import usable_processors
 
 PIECE_BYTES = 8 << 20
 CACHED_BYTES = 1 << 20  # read and hashed in one go, so that they are still in the processor's cache
@@ -32,10 +32,7 @@ class Checksum:
     """
 
     def __init__(
-        self,
-        *,
-        kind: DigestKind = NEWEST_DIGEST,
-        read: Callable[[memoryview, int], int] | None = None,
+        self, *, kind: DigestKind = NEWEST_DIGEST, read: Callable[[memoryview, int], int] | None = None
     ) -> None:
         self._kind = kind.name
         self._piece_bytes = PIECE_BYTES if kind.in_pieces else sys.maxsize

@@ -71,12 +71,7 @@ class StateChanges:
         }
 
 
-_OF_THE_RUN = (
-    "logbook/mark/",
-    "logbook/elapsed_seconds",
-    "environment/went_on",
-    "environment/arguments",
-)
+_OF_THE_RUN = ("logbook/mark/", "logbook/elapsed_seconds", "environment/went_on", "environment/arguments")
 """What no resume promises: the time that a run took and the file it writes times to, whether it was resumed, its own words."""
 
 
@@ -119,9 +114,7 @@ def _changed(name: str, old: Any, new: Any) -> StateChange | None:
         return _changed_tensor(name, old, new)
     if type(old) is type(new) and (old == new or (old != old and new != new)):  # noqa: PLR0124 -- NaN is NaN
         return None
-    return StateChange(
-        name, "changed", f"{_show(old)} -> {_show(new)}", max(_num_bytes(old), _num_bytes(new))
-    )
+    return StateChange(name, "changed", f"{_show(old)} -> {_show(new)}", max(map(_num_bytes, (old, new))))
 
 
 def _changed_tensor(name: str, old: Tensor, new: Tensor) -> StateChange | None:

@@ -18,16 +18,8 @@ from truestep.core.errors import CheckpointError, did_you_mean_path
 from truestep.core.wording import byte_size
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
-WEIGHT_KEYS = (
-    "model",
-    "state_dict",
-    "model_state_dict",
-    "model_state",
-    "module",
-    "net",
-    "network",
-    "weights",
-)
+_KEYS = "model state_dict model_state_dict model_state module net network weights"
+WEIGHT_KEYS = tuple(_KEYS.split())
 SUFFIX = ".safetensors"
 MOST_UNPACKED = 4  # times the bytes of a file of torch.save: weights hardly get smaller by compression
 LEAST_UNPACKED_BYTES = 64 << 20  # what may always be unpacked
@@ -80,9 +72,8 @@ def _read_torch_file(path: Path) -> Any:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise CheckpointError(_what_else_it_is(path) or _how_to_convert(path, str(error))) from error
-    except (
-        Exception
-    ) as error:  # its parsers raise whatever they meet: IndexError, struct.error, AssertionError
+    # its parsers raise whatever they meet: IndexError, struct.error, AssertionError
+    except Exception as error:
         damaged = f"it is damaged ({type(error).__name__}: {error})"
         reason = damaged if str(error) else "it is empty, or ends too early"
         raise CheckpointError(f"{path} can't be read as a file of torch.save: {reason}") from error

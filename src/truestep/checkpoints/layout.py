@@ -144,11 +144,9 @@ def _header_entry(item: PlacedRegion) -> SafetensorsEntry:
 
 def _manifest_entry(file: str, item: PlacedRegion) -> ManifestTensor:
     region = item.region
-    whole, offset = (
-        (region.shape, (0,) * len(region.shape))
-        if region.piece is None
-        else (region.piece.whole, region.piece.offset)
-    )
+    whole, offset = region.shape, (0,) * len(region.shape)
+    if region.piece is not None:
+        whole, offset = region.piece.whole, region.piece.offset
     shard = TensorShard(
         file=file, key=item.key, begin=item.begin, end=item.end, offset=offset, shape=region.shape
     )

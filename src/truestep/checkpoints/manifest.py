@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.dtypes import MAX_BYTES
 from truestep.core.errors import CheckpointError
 
-# 1: tuples and other dicts in words of their own (older.py), the SHA-256 of whole files. 2: SHA-256 of pieces.
+# 1: tuples and other dicts in words of their own, the SHA-256 of whole files. 2: SHA-256 of pieces.
 FORMAT = 3  # tensors in columns, BLAKE3
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 30  # ten million tensors of 100 bytes; more is damage, and not read into memory
@@ -155,9 +155,8 @@ def checked_file_name(name: str) -> str:
 
 def checked_count(value: Any) -> int:
     """Return a number of bytes or elements that there can be; raises ValueError for what is none."""
-    if (
-        type(value) is not int or not 0 <= value <= MAX_BYTES
-    ):  # not isinstance: JSON's true is an int to Python
+    # not isinstance: JSON's true is an int to Python
+    if type(value) is not int or not 0 <= value <= MAX_BYTES:
         raise ValueError(f"{value!r} is no size")
     return value
 

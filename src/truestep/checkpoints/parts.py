@@ -18,11 +18,7 @@ from truestep.core.errors import CheckpointError
 
 
 def write_part_note(
-    files: CheckpointFiles,
-    folder: Path,
-    rank: int,
-    entries: dict[str, ManifestFile],
-    columns: TensorColumns,
+    files: CheckpointFiles, folder: Path, rank: int, entries: dict[str, ManifestFile], columns: TensorColumns
 ) -> None:
     """Say in the folder what a process has written there."""
     parts = {"files": compact_json(files_json(entries, columns)), **columns.texts}
@@ -58,9 +54,7 @@ def joined_parts(
             for name, entry in tensors_of_columns(found, rows_of_json(found["files"]))[0].items():
                 all_tensors[name] = _joined(all_tensors.get(name), entry)
         except (KeyError, TypeError, ValueError) as error:
-            raise CheckpointError(
-                f"What rank {rank} wrote of the checkpoint can't be used: {error}."
-            ) from error
+            raise CheckpointError(f"What rank {rank} wrote of the checkpoint is damaged: {error}.") from error
         # Before the manifest is written: a published folder holds what its manifest names.
         files.remove(folder / _note(rank))
     _check_whole(all_tensors)
@@ -83,9 +77,7 @@ def _joined(one: ManifestTensor | None, other: ManifestTensor) -> ManifestTensor
     if one is None:
         return other
     if (one.dtype, one.shape) != (other.dtype, other.shape):
-        raise ValueError(
-            f"a tensor is {one.dtype} {one.shape} elsewhere and {other.dtype} {other.shape} there"
-        )
+        raise ValueError(f"a tensor is {one.dtype} {one.shape} elsewhere, {other.dtype} {other.shape} there")
     return one._replace(shards=one.shards + other.shards)
 
 

@@ -169,9 +169,7 @@ def unused_saved_name(name: str, taken: Collection[str]) -> str:
     """Return the name, with a number at its end if it is taken: {0: a, "0": b} has two tensors named 0."""
     if name not in taken and name != "__metadata__":
         return name
-    return next(
-        candidate for number in range(2, len(taken) + 3) if (candidate := f"{name}~{number}") not in taken
-    )
+    return next(each for number in range(2, len(taken) + 3) if (each := f"{name}~{number}") not in taken)
 
 
 def decode_state(node: Any, tensor: Callable[[dict[str, Any]], Any], depth: int = 0) -> Any:

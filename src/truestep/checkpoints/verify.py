@@ -220,9 +220,7 @@ def check_shards(name: str, tensor: ManifestTensor) -> None:
     element = DTYPES[tensor.dtype].element_bytes
     for shard in tensor.shards:
         if shard.end - shard.begin != math.prod(shard.shape) * element:
-            raise ValueError(
-                f"a shard of {name!r} of shape {shard.shape} has {shard.end - shard.begin} bytes"
-            )
+            raise ValueError(f"a shard of {name!r} of {shard.shape} has {shard.end - shard.begin} bytes")
     if tensor.stride is not None and not is_dense_in_checkpoint(tensor.shape, tensor.stride):
         raise ValueError(f"{name!r} of shape {tensor.shape} can't have the strides {tensor.stride}")
     volume = sum(math.prod(shard.shape) for shard in tensor.shards)

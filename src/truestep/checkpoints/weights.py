@@ -70,6 +70,17 @@ def fit_weights(
     return differences
 
 
+def weights_fit(module: nn.Module, source: Any) -> bool:
+    """Whether a state dict, or what holds one, has all weights of a module, by whatever names."""
+    try:
+        found = read_weights(source)
+    except (CheckpointError, OSError):
+        return False
+    expected = module.state_dict()
+    comparison = compare_weight_names(_shapes(expected), _shapes(found))
+    return not _without_ties(comparison.differences, comparison.pairs, expected)
+
+
 def _held_as(expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> str:
     """Return what to write where the weights are those of the module as an attribute of another."""
     prefix = next(iter(found), "").partition(".")[0]
@@ -91,9 +102,7 @@ def read_weights(
 ) -> dict[str, Tensor]:
     """Return weights by name, on the CPU, from a run's directory, a checkpoint, a file or a state dict."""
     if hasattr(source, "directory"):
-        raise CheckpointError(
-            f"Weights come from a folder, and not from {a_type(source)}: write run.directory."
-        )
+        raise CheckpointError(f"Weights come from a folder, not from {a_type(source)}: write run.directory.")
     if not isinstance(source, str | os.PathLike | Mapping):
         hint = "source.state_dict()" if isinstance(source, nn.Module) else "'runs/digits', say"
         raise CheckpointError(
@@ -151,9 +160,7 @@ def learner_weights(checkpoint: Checkpoint, learner: str | None, *, averages: bo
     learners = list(state_children(state_subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
     if learner is None and len(learners) != 1:
         names = ", ".join(map(str, learners))
-        raise CheckpointError(
-            f"{checkpoint.path} has the learners {names}: say whose weights, learner='...'."
-        )
+        raise CheckpointError(f"{checkpoint.path} has the learners {names}: say whose, learner='...'.")
     name = learner or learners[0]
     weights: dict[str, Tensor] = checkpoint.load(LEARNERS, name, "modules")
     if averages and "averages" not in (
@@ -176,9 +183,7 @@ def _averaged(weights: dict[str, Tensor], averages: dict[str, Tensor]) -> dict[s
 def check_weights_file(path: Path) -> None:
     """Raise a CheckpointError where weights can't be written to a file of that name."""
     if path.suffix not in (SUFFIX, *_TORCH_SUFFIXES):
-        raise CheckpointError(
-            f"{path} ends in {path.suffix!r}; weights go to .safetensors, or to .pt or .pth."
-        )
+        raise CheckpointError(f"{path} ends in {path.suffix!r}; weights go to .safetensors, .pt or .pth.")
 
 
 def write_weights(weights: dict[str, Tensor], path: Path) -> None:
@@ -198,9 +203,7 @@ def _plain(name: str, value: Any) -> Tensor:
     """Return a weight as a safetensors file can hold it; raises CheckpointError where it would come back as another."""
     if not isinstance(value, Tensor):
         kind = type(value).__name__
-        raise CheckpointError(
-            f"{name!r} is a {kind}, and a safetensors file holds tensors alone: write to .pt."
-        )
+        raise CheckpointError(f"{name!r} is a {kind}, and safetensors hold tensors alone: write to .pt.")
     # a subclass that only adds methods is a tensor like any other; one that takes over what is computed may hold others
     plain = value.as_subclass(Tensor) if _only_adds_methods(value) else value
     problem = why_tensor_cannot_be_saved(plain)
@@ -228,9 +231,7 @@ def _torch_file(weights: dict[str, Tensor]) -> memoryview:
     try:
         torch.save(weights, buffer)
     except Exception as error:  # of pickle, and of whatever a weight's class does there
-        raise CheckpointError(
-            f"torch.save can't write these weights: {type(error).__name__}: {error}"
-        ) from error
+        raise CheckpointError(f"torch.save can't write them: {type(error).__name__}: {error}") from error
     return buffer.getbuffer()
 
 

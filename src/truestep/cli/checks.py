@@ -16,13 +16,13 @@ from truestep.cli.options import Json
 from truestep.cli.screen import command_console, print_json_document, show_on_screen
 from truestep.core.errors import OptionError
 from truestep.doctor.address import check_docs_address, check_help
-from truestep.doctor.catalogue import checks, find_check, topic_of
+from truestep.doctor.catalogue import checks, topic_of
 from truestep.doctor.check import Check
 from truestep.doctor.listed import listed_mistakes
 from truestep.doctor.reporting.documents import SCHEMA_VERSION
 from truestep.doctor.reporting.findings import STYLES
 from truestep.doctor.retired import RETIRED, retired_codes, retired_line
-from truestep.doctor.searching import checks_with_words
+from truestep.doctor.searching import checks_with_words, no_such_check
 
 app = typer.Typer(add_completion=False)
 CHECK = typer.Argument(
@@ -79,7 +79,9 @@ def _named(name: str) -> list[type[Check]]:
 def _wanted(check: str | None, found: list[type[Check]], how: How | None) -> list[type[Check]]:
     """Return those of the checks found that find their mistake so, or the one of this name, or those with these words."""
     if check is not None and not found:
-        found = _named(check) or checks_with_words(check) or [find_check(check)]
+        found = _named(check) or checks_with_words(check)
+        if not found:
+            raise OptionError(no_such_check(check))
     chosen = [each for each in found if how is None or _how(each) in (how, How.BOTH)]
     if not chosen:
         known = sorted({_how(each) for each in found})
@@ -124,9 +126,7 @@ def _show_table(wanted: list[type[Check]]) -> None:
         table.add_row(check.code, _severity(check), _how(check), check.page().summary)
     show_on_screen(table)
     number = f"{len(wanted)} check{'s' if len(wanted) != 1 else ''}"
-    show_on_screen(
-        Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one, with examples.")
-    )
+    show_on_screen(Text(f"\n{number}. `truestep checks {wanted[0].code}` shows the page of one."))
 
 
 def _show_page(check: type[Check], screen: Console) -> None:

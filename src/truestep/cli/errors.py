@@ -21,11 +21,8 @@ def show(
     as_json: Json = False,
 ) -> None:
     """List the errors that `truestep explain` knows, or print the page of one."""
-    wanted = (
-        [find_error(name)]
-        if name
-        else sorted(explained_errors().values(), key=lambda each: (topic_of(each), each.name()))
-    )
+    wanted = [find_error(name)] if name else list(explained_errors().values())
+    wanted.sort(key=lambda each: (topic_of(each), each.name()))
     if as_json:
         print_json_document({"schema_version": 1, "errors": [_entry(each) for each in wanted]})
     else:

@@ -160,13 +160,11 @@ def _drawing(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
         yield lambda report: live.update(report, refresh=True)
 
 
-def _conditions(**given: Any) -> "CardConditions":
+def _conditions(free_memory: str, *, only: list[str] | None, **given: Any) -> "CardConditions":
     from truestep.core.quantities import parse_bytes
     from truestep.machine.gpus.select import CardConditions
 
-    given["free_memory_bytes"] = parse_bytes(given.pop("free_memory"))
-    given["only"] = tuple(given["only"] or ())
-    return CardConditions(**given)
+    return CardConditions(free_memory_bytes=parse_bytes(free_memory), only=tuple(only or ()), **given)
 
 
 def _pick(wanted: "CardConditions", wait: str, steady: str, hold: float | None) -> "CardChoice":
@@ -224,15 +222,8 @@ def pick(
     from truestep.cli.screen import print_json_document
     from truestep.core.quantities import parse_seconds
 
-    wanted = _conditions(
-        count=count,
-        free_memory=free_memory,
-        by=by,
-        only=only,
-        without_processes=idle,
-        max_utilization_percent=max_utilization,
-        max_temperature_celsius=max_temperature,
-    )
+    most = {"max_utilization_percent": max_utilization, "max_temperature_celsius": max_temperature}
+    wanted = _conditions(free_memory, count=count, by=by, only=only, without_processes=idle, **most)
     choice = _pick(wanted, wait, steady, parse_seconds(hold))
     if as_json:
         says = None if choice.met else choice.explain()
@@ -263,15 +254,8 @@ def run(
     from truestep.cli.screen import warn_on_screen
     from truestep.machine.gpus.use import cuda_variables
 
-    wanted = _conditions(
-        count=count,
-        free_memory=free_memory,
-        by=by,
-        only=only,
-        without_processes=idle,
-        max_utilization_percent=max_utilization,
-        max_temperature_celsius=max_temperature,
-    )
+    most = {"max_utilization_percent": max_utilization, "max_temperature_celsius": max_temperature}
+    wanted = _conditions(free_memory, count=count, by=by, only=only, without_processes=idle, **most)
     choice = _pick(wanted, wait, steady, None)
     _unless_met(choice)
     sys.stdout.flush()

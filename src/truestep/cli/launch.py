@@ -57,7 +57,7 @@ def launch(
         )
         raise typer.Exit(EXIT_USAGE)
     from truestep.run.launching.agent import LaunchOptions
-    from truestep.run.launching.command import launch_python
+    from truestep.run.launching.spawn import launch_python
 
     plan = LaunchOptions(
         processes=processes or _one_for_each_gpu(),

@@ -217,9 +217,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "torch":
             raise
-        sys.stderr.write(
-            "truestep: this command needs PyTorch. Install it with: pip install 'truestep[torch]'\n"
-        )
+        sys.stderr.write("truestep: this needs PyTorch. Install it with: pip install 'truestep[torch]'\n")
         sys.exit(EXIT_MISSING)
     except _PipeOfTheirsError as broken:
         raise broken.error from None

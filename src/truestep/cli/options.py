@@ -13,6 +13,4 @@ Inputs = Annotated[
     list[str] | None,
     typer.Option("--input", help="Shape of an argument of the forward: 1,3,224,224, or 2,12:int64."),
 ]
-Batch = Annotated[
-    str | None, typer.Option("--batch", help="FILE.py:NAME of a function that makes the batch.")
-]
+Batch = Annotated[str | None, typer.Option("--batch", help="FILE.py:NAME of a function that makes a batch.")]

@@ -47,9 +47,7 @@ SHOW_ABSTENTIONS = typer.Option(
     "--show-abstentions", help="Also show where a check could not tell or did not run, and why."
 )
 AS_JSON = typer.Option("--json", help="The same as --output json.")
-WRITE_BASELINE = typer.Option(
-    "--write-baseline", help="Write today's findings to this file, and exit with 0."
-)
+WRITE_BASELINE = typer.Option("--write-baseline", help="Write today's findings to this file; exit with 0.")
 FIX = typer.Option("--fix", help="Make the rewrites that take no choice, and show them.")
 DIFF = typer.Option("--diff", help="Print what --fix would change, and change nothing.")
 PATHS = typer.Argument(help="Files and folders; a folder means every .py, .ipynb and .md file beneath it.")
@@ -105,7 +103,7 @@ def read(
         reading, fixed = _fixed(reading, paths, selection)
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
-    _show(reading, fixed, output, show_abstentions)
+    _show(reading, fixed, output, show_abstentions, paths)
     raise typer.Exit(EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on))
 
 
@@ -130,10 +128,34 @@ def _status(reading: SourceReading, fail_on: Severity) -> int:
     return EXIT_FAILED if worst is not None and worst.rank <= fail_on.rank else 0
 
 
-def _show(reading: SourceReading, fixed: Sequence[FixedFile], output: ReadOutput, abstentions: bool) -> None:
+def _tell_of_runs(paths: Sequence[Path]) -> None:
+    """Say what shows a run where one was given in the place of code."""
+    from truestep.report.listing import reportable_runs_in  # nobody else who reads code needs it
+
+    runs = [run for path in paths if path.is_dir() for run in reportable_runs_in(path)]
+    if runs:
+        what = counted(len(runs), "run")
+        listed = "" if runs == [*paths] else f"`truestep runs {paths[0]}` lists them, and "
+        command_console().print(
+            f"It holds {what}: {listed}`truestep report {runs[0]}` writes the page of one. `truestep read train.py` reads the "
+            "code that made it.",
+            markup=False,
+            soft_wrap=True,
+        )
+
+
+def _show(
+    reading: SourceReading,
+    fixed: Sequence[FixedFile],
+    output: ReadOutput,
+    abstentions: bool,
+    paths: Sequence[Path],
+) -> None:
     if output is ReadOutput.TEXT:
         show_fixed(fixed, command_console())
         show_reading(reading, command_console(), abstentions=abstentions)
+        if not reading.num_files:
+            _tell_of_runs(paths)
     elif output is ReadOutput.CONCISE:
         show_concisely(reading.findings, command_console())
     elif output is ReadOutput.GITHUB:

@@ -92,9 +92,7 @@ def _tensor(description: str) -> Any:
     sizes, _, name = description.partition(":")
     dtype = getattr(torch, name or "float32", None)
     if not isinstance(dtype, torch.dtype) or not all(size.strip().isdigit() for size in sizes.split(",")):
-        raise OptionError(
-            f"--input {description} is no shape. Write 1,3,224,224, or with a dtype 2,12:int64."
-        )
+        raise OptionError(f"--input {description} is no shape. Write 1,3,224,224, or with dtype 2,12:int64.")
     shape = [int(size) for size in sizes.split(",")]
     generator = torch.Generator().manual_seed(0)
     if not dtype.is_floating_point:

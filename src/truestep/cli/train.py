@@ -74,7 +74,7 @@ def _train_in_processes(
     """Train in processes of this machine, all in one folder; return the exit status."""
     from truestep.recipes.loading.start import new_directory
     from truestep.run.launching.agent import LaunchOptions
-    from truestep.run.launching.command import launch_python
+    from truestep.run.launching.spawn import launch_python
 
     folder = prepared.options.out or new_directory(Path("runs") / prepared.name)
     launch = LaunchOptions(processes=processes, logs=Path("logs"))  # where `truestep launch` has them

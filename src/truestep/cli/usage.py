@@ -51,9 +51,7 @@ class NamedCommands(TyperGroup):
         if context.parent is None and word in _COMMANDS:
             return f"There is no command {word!r}. {_COMMANDS[word]}."
         if "list" in self.commands and Path(word).is_file():
-            return (
-                f"{word!r} is a file, and no folder of a run. Write: truestep {context.info_name} runs/digits"
-            )
+            return f"{word!r} is a file, no folder of a run. Write: truestep {context.info_name} runs/digits"
         if "list" in self.commands and len(Path(word).parts) > 1:
             return f"There is no folder {word!r}.{did_you_mean_path(Path(word))} Write: truestep {context.info_name} runs/digits"
         or_folder = " or folder" if "list" in self.commands else ""

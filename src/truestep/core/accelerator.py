@@ -12,6 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.errors import OptionError
+
 _RUNS_AHEAD = ("cuda",)
 _WITHOUT_FLOAT64 = ("mps",)
 _FUSED_ON = ("cpu", "cuda", "mps", "xpu")
@@ -224,3 +226,17 @@ def is_exchanged(device: torch.device) -> bool:
 def collective_backend(device: torch.device) -> str:
     """Return what torch's processes are to talk through: tensors on the host always by gloo."""
     return "cpu:gloo,cuda:nccl" if device.type == "cuda" else "gloo"
+
+
+def usable_device(device: str | torch.device) -> torch.device:
+    """Return `device`, or raise an OptionError with torch's reason where nothing can be put on it."""
+    try:
+        chosen = torch.device(device)
+        torch.empty(0, device=chosen)
+    # torch without CUDA raises an AssertionError where a tensor is made; torch.device("cuda") itself succeeds anywhere
+    except (RuntimeError, AssertionError, TypeError) as error:
+        reason = str(error).splitlines()[0].rstrip(".")
+        raise OptionError(
+            f"device={str(device)!r} can't be used here: {reason}. Use 'cpu', or 'auto' where that is an option."
+        ) from error
+    return chosen

@@ -255,5 +255,5 @@ def _warn_of_large(entry: _Entry) -> None:
     warn_user(
         f"The buffer {entry.name!r} ({entry.buffer.nbytes / 2**30:.1f} GB) moved for the first time in an update that was not "
         "applied, and had not been copied, since buffers that never move are copied up to 1 GB only: what was written to it "
-        "stays. From here on it is copied before each update.",
+        "stays. From here on it is copied before each update."
     )

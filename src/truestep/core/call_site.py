@@ -85,6 +85,19 @@ def is_asked_by_import(package: str) -> bool:
     return _instruction(frame.f_code, frame.f_lasti) == "IMPORT_FROM"
 
 
+def calls_what_it_reads(frame: FrameType) -> bool:
+    """Whether the attribute that a frame reads at this moment is called as a method is, `name.attribute(...)`.
+
+    Python has an instruction for that; before a call with `*arguments` it reads as anywhere else.
+    """
+    code, place = frame.f_code.co_code, frame.f_lasti
+    name = dis.opname[code[place]] if place >= 0 else ""
+    # from Python 3.12 on it is the lowest bit of the instruction's number
+    return name == "LOAD_METHOD" or (
+        name == "LOAD_ATTR" and sys.version_info >= (3, 12) and code[place + 1] % 2 == 1
+    )
+
+
 def ends_in_raise(error: BaseException) -> bool:
     """Whether the innermost line of an exception's traceback is a `raise`."""
     trail: TracebackType | None = error.__traceback__

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
-from truestep.core.errors import OptionError, nearest_names
+from truestep.core.errors import OptionError, check_flag, nearest_names
 from truestep.core.guidance import guidance, option_by_other_name
 
 Arguments = ParamSpec("Arguments")
@@ -56,6 +56,8 @@ def raises_option_errors(
 ) -> Callable[[Callable[Arguments, Result]], Callable[Arguments, Result]]:
     """Decorate a function so that arguments that it does not take raise an OptionError that says what to write.
 
+    So does another value than True or False for an option that is either: of a text each would be taken for True.
+
     Args:
         owner: what the function is called where it is used, "run.data"; by that the table of guidance is asked.
         otherwise: of a method, a function of its arguments that says what to write where no keyword is wrong; by default it is
@@ -63,8 +65,14 @@ def raises_option_errors(
     """
 
     def decorate(function: Callable[Arguments, Result]) -> Callable[Arguments, Result]:
+        flags = [name for name, kind in function.__annotations__.items() if kind in (bool, "bool")]
+
         @functools.wraps(function)
         def called(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
+            if keywords and flags:
+                for flag in flags:
+                    if (value := keywords.get(flag, True)) is not True and value is not False:
+                        check_flag(owner, flag, value)
             try:
                 return function(*arguments, **keywords)
             except TypeError as error:
@@ -151,11 +159,19 @@ def methods_raise_option_errors(owner: str) -> Callable[[Kind], Kind]:
 
     def decorate(kind: Kind) -> Kind:
         for name, method in list(vars(kind).items()):
-            if isinstance(method, FunctionType) and not name.startswith("_") and not hasattr(method, _MARK):
+            if not isinstance(method, FunctionType) or name.startswith("_") or hasattr(method, _MARK):
+                continue
+            if not _takes_anything(method):  # run.log(**thousand): each frame between copies the names
                 setattr(kind, name, raises_option_errors(f"{owner}.{name}")(method))
         return kind
 
     return decorate
+
+
+def _takes_anything(method: FunctionType) -> bool:
+    """Whether no call of a method can fail to fit: it is `(self, /, *arguments, **keywords)`."""
+    code, anything = method.__code__, inspect.CO_VARARGS | inspect.CO_VARKEYWORDS
+    return code.co_flags & anything == anything and code.co_argcount == 1 and not code.co_kwonlyargcount
 
 
 def with_option_errors(called: str, public: Any) -> Any:

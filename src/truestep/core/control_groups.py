@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """The control groups of this process, of both versions, and the memory that it could still take. Imports no torch."""
 
+import os
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
 
-from truestep.core.visible_paths import is_visible_folder
+from truestep.core.files import is_visible_folder
 
 # v1 writes "no limit" as the largest multiple of a page below 2^63
 _NO_LIMIT = 2**62
@@ -112,3 +113,8 @@ def _bytes_of_files(folder: Path, prefix: str) -> int:
     fields = [line.split() for line in (group_text(folder, "memory.stat") or "").splitlines()]
     wanted = (f"{prefix}inactive_file", f"{prefix}active_file")
     return sum(int(field[1]) for field in fields if len(field) == 2 and field[0] in wanted)
+
+
+def usable_processors() -> int:
+    """Return how many processors this process may run on."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

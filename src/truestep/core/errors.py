@@ -19,7 +19,8 @@ Each says what happened with its values, why it matters, and what to write inste
 
 import difflib
 import numbers
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -163,8 +164,9 @@ def whole_number_meant(value: Any, least: float | None = None) -> int | None:
 
 def check_flag(owner: str, name: str, value: object) -> None:
     """Raise an OptionError unless an option is a truth value."""
-    if not isinstance(value, bool):
-        raise OptionError(f"{owner}({name}={value!r}): write True or False.")
+    if type(value).__name__ not in ("bool", "bool_"):  # the latter is NumPy's
+        why = "; any text counts as true, whatever it says" if isinstance(value, str) else ""
+        raise OptionError(f"{owner}({name}={value!r}): write True or False{why}.")
 
 
 def check_choice(owner: str, name: str, value: object, choices: Iterable[object]) -> None:
@@ -174,3 +176,17 @@ def check_choice(owner: str, name: str, value: object, choices: Iterable[object]
         raise OptionError(
             f"{owner}({name}={value!r}) is unknown. {nearest_names(str(value), map(str, known))}"
         )
+
+
+@contextmanager
+def needs_extra(extra: str, *packages: str) -> Iterator[None]:
+    """Answer a failing import of one of `packages` with what to install."""
+    try:
+        yield
+    except ModuleNotFoundError as error:
+        missing = (error.name or "").partition(".")[0]
+        if missing not in packages:
+            raise
+        raise MissingPackageError(
+            f"{missing} is not installed. Install it with: pip install 'truestep[{extra}]'", name=missing
+        ) from error

@@ -156,6 +156,12 @@ class ExampleDraws:
         """
         self._start, self._size, self._after, self._count = start, size, after, 0
 
+    @property
+    def size_here(self) -> int | None:
+        """How many examples the part has that this thread is at; None of a whole batch, and outside of a loss."""
+        is_here = _open.get(get_ident()) is self and torch._C._current_graph_task_id() == -1
+        return self._size if is_here else None
+
     def rows(self, kind: "DrawKind", num_rows: int | None) -> Tensor:
         """Return so many rows of this part; None: one, without a leading dimension, for the whole batch."""
         # rows that belong to no example would be others under another split

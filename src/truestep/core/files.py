@@ -7,6 +7,7 @@ link (it could lead to a file that is somebody else's), and none waits at a pipe
 
 import errno
 import os
+import os.path
 import stat
 import time
 import uuid
@@ -127,3 +128,15 @@ def remove_unfinished_files(directory: Path) -> None:
         with suppress(FileNotFoundError):
             if time.time() - path.stat().st_mtime > OLD_SECONDS:
                 path.unlink()
+
+
+# Whether a file, a folder, or anything is there that this user may see.
+is_visible_file, is_visible_folder, is_visible_path = os.path.isfile, os.path.isdir, os.path.exists
+
+
+def visible_paths_in(folder: Path, pattern: str) -> list[Path]:
+    """Return what matches in a folder, sorted; nothing where this user may not look."""
+    try:
+        return sorted(folder.glob(pattern))
+    except OSError:
+        return []

@@ -65,9 +65,8 @@ def _load(package: str, home: str, name: str, called: str | None) -> Any:
 
 
 def _unknown(package: str, name: str, names: list[str]) -> Exception:
-    from truestep.core.call_site import (
-        is_asked_by_import,  # reads bytecode: 5 ms, which only a wrong name need pay
-    )
+    # reads bytecode: 5 ms, which only a wrong name need pay
+    from truestep.core.call_site import is_asked_by_import
     from truestep.core.errors import NO_GUESS, did_you_mean
     from truestep.core.guidance import name_from_other_library
 

@@ -11,10 +11,8 @@ from truestep.core.errors import OptionError
 
 # SplitMix64's multipliers (Steele, Lea and Flood 2014). The offset is added since the finaliser takes 0 to 0.
 MASK = (1 << 64) - 1
-GOLDEN, _OFFSET = (
-    0x9E3779B97F4A7C15,
-    0x632BE59BD9B4E019,
-)  # 2⁶⁴ divided by the golden ratio: neighbours end far apart
+# 2⁶⁴ divided by the golden ratio: neighbours end far apart
+GOLDEN, _OFFSET = 0x9E3779B97F4A7C15, 0x632BE59BD9B4E019
 _FIRST, _SECOND = 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
 _WINDOW = 256  # steps whose keys are computed at once, in the time of a few
 _SMALL = 16  # larger numbers come again so rarely that computing a window would not pay

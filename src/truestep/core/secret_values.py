@@ -14,9 +14,8 @@ Hide = Callable[[str], str]
 _WORD = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|[^\W\d_]+")  # of snake_case, camelCase, kebab-case
 _SECRET_WORDS = {"TOKEN", "KEY", "APIKEY", "SECRET", "PASSWORD", "PASSWD", "PASS", "PWD", "CREDENTIAL", "CREDENTIALS",
                  "AUTH", "AUTHORIZATION", "BEARER", "JWT", "COOKIE", "PRIVATE", "SIGNATURE", "SIG", "WEBHOOK"}  # fmt: skip
-_PASSWORD = re.compile(
-    r"passw|passphrase|secret|credential", re.IGNORECASE
-)  # of which numbers are secret, too
+# of which numbers are secret, too
+_PASSWORD = re.compile(r"passw|passphrase|secret|credential", re.IGNORECASE)
 _RUN_TOGETHER = re.compile(
     r"(api|access|account|auth|private|master|secret|encryption|signing|storage|wandb|openai|hf)[_-]?(keys?|tokens?)\b"
     r"|(db|my|user|root|admin)pass\b",

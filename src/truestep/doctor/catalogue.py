@@ -7,7 +7,6 @@ from functools import cache
 from importlib import import_module
 from typing import TypeGuard
 
-from truestep.core.errors import OptionError, nearest_names
 from truestep.doctor import checks as checks_folder
 from truestep.doctor.check import Check, SourceCheck
 from truestep.doctor.relations import batch, epoch, evaluation, gradient
@@ -57,13 +56,3 @@ def source_checks() -> list[SourceCheck]:
 def _reads(check: type[Check]) -> TypeGuard[type[SourceCheck]]:
     # `issubclass` asks an abstract class for all that were made from it before it says no
     return SourceCheck in check.__mro__
-
-
-def find_check(code_or_name: str) -> type[Check]:
-    """Return the check of a code (GRAD001) or a name (backward-without-zero-grad)."""
-    for check in checks().values():
-        if code_or_name.upper() == check.code or code_or_name.lower() == check.name():
-            return check
-    known = [*checks(), *(check.name() for check in checks().values())]
-    close = nearest_names(code_or_name, known).partition("There are")[0]
-    raise OptionError(f"There is no check {code_or_name!r}. {close}`truestep checks` lists all.")

@@ -31,6 +31,8 @@ class Markdown:
     """Lines of imports that stand in another program."""
     is_joined: bool = False
     """Whether it consists of several snippets, of which the page may show one in place of the other."""
+    outlined: frozenset[int] = frozenset()
+    """Lines of classes that are outlines: what they read is nowhere given."""
 
     def place(self, place: Place) -> Place:
         """Return where in the page a place of the program is."""
@@ -41,7 +43,7 @@ class Markdown:
         """Return a finding of the program as one of the page; a change of an indented block is left out.
 
         None where it is of a line that belongs to another program. A bug of several snippets together is a risk: nobody
-        may ever run them as one.
+        may ever run them as one. What is wrong in an outline is a question: nobody can run it.
         """
         if finding.place.line in self.borrowed:
             return None
@@ -49,6 +51,7 @@ class Markdown:
         kept = change if change and not any(self.indents[each.line - 1] for each in change.edits) else None
         is_weak = self.is_joined and finding.severity is Severity.BUG
         severity = Severity.RISK if is_weak else finding.severity
+        severity = Severity.QUESTION if finding.place.line in self.outlined else severity
         return replace(finding, severity=severity, place=self.place(finding.place), replacement=kept)
 
 
@@ -103,6 +106,14 @@ class _Snippet:
 def _program(own: list[int], snippets: list[_Snippet], names: list[SnippetNames], num_lines: int) -> Markdown:
     """Return some snippets as one program, with the imports that they take from others."""
     text, indents, borrowed = [""] * num_lines, [0] * num_lines, set()
+    given = frozenset[str]().union(*(names[number].given | names[number].imported for number in own))
+    outlined = {
+        snippets[number].first + at + 1
+        for number in own
+        for each in names[number].classes
+        if each.is_outline(given)
+        for at in each.lines
+    }
     for snippet in (snippets[number] for number in own):
         for at, line in enumerate(snippet.code, snippet.first):
             text[at], indents[at] = line, snippet.indent
@@ -110,7 +121,13 @@ def _program(own: list[int], snippets: list[_Snippet], names: list[SnippetNames]
         for at in other.names.import_lines:
             text[other.first + at], indents[other.first + at] = other.code[at], other.indent
             borrowed.add(other.first + at + 1)
-    return Markdown("\n".join(text) + "\n", tuple(indents), frozenset(borrowed), is_joined=len(own) > 1)
+    return Markdown(
+        "\n".join(text) + "\n",
+        tuple(indents),
+        frozenset(borrowed),
+        is_joined=len(own) > 1,
+        outlined=frozenset(outlined),
+    )
 
 
 @dataclass(frozen=True)

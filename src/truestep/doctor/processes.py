@@ -9,7 +9,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from truestep.core.processors import usable_processors
+from truestep.core.control_groups import usable_processors
 
 if TYPE_CHECKING:
     from multiprocessing.connection import Connection

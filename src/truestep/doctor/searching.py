@@ -3,7 +3,9 @@
 
 import re
 from collections.abc import Callable, Sequence
+from difflib import get_close_matches
 
+from truestep.core.errors import did_you_mean
 from truestep.doctor.catalogue import checks, topic_of
 from truestep.doctor.check import Check
 
@@ -20,6 +22,18 @@ def checks_with_words(text: str) -> list[type[Check]]:
     """
     stems = [_ENDING.sub("", word) for word in _words(text) if word not in _FILLING]
     return (_having(stems, _headline) or _having(stems, _whole_page)) if stems else []
+
+
+def no_such_check(text: str) -> str:
+    """Return what to write where no check has a code, a name or words like these: each word is taken for its nearest."""
+    said = f"There is no check {text!r}."
+    known = {word for check in checks().values() for word in _words(_headline(check))}
+    close = [get_close_matches(word, known, n=1, cutoff=0.7) or [word] for word in _words(text)]
+    meant = " ".join(word for (word,) in close)
+    if checks_with_words(meant):
+        return f"{said} Did you mean `truestep checks {meant}`? `truestep checks` lists all."
+    near = did_you_mean(text, [*checks(), *(each.name() for each in checks().values())])
+    return f"{said} {near}`truestep checks` lists all, `truestep checks shuffle` those with a word."
 
 
 def _having(stems: Sequence[str], text_of: Callable[[type[Check]], str]) -> list[type[Check]]:

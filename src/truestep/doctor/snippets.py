@@ -8,6 +8,8 @@ from dataclasses import dataclass
 
 from truestep.doctor.replacement import parse_source
 
+_LEFT_OUT = ("device", "dtype")  # what notes take for granted
+
 
 @dataclass(frozen=True)
 class SnippetNames:
@@ -18,6 +20,19 @@ class SnippetNames:
     imported: frozenset[str]
     import_lines: tuple[int, ...]
     """From 0, in the snippet."""
+    classes: tuple["SnippetClass", ...] = ()
+
+
+@dataclass(frozen=True)
+class SnippetClass:
+    """A class of a snippet: its lines, from 0, and the values that its methods read and nothing in the snippet gives."""
+
+    lines: range
+    lacking: frozenset[str]
+
+    def is_outline(self, given: frozenset[str]) -> bool:
+        """Tell a class that nobody can run as it stands: it reads sizes or states that no snippet of its program gives."""
+        return not self.lacking <= given
 
 
 def names_of_snippet(text: str) -> SnippetNames:
@@ -40,7 +55,22 @@ def names_of_snippet(text: str) -> SnippetNames:
         if isinstance(statement, (ast.Import, ast.ImportFrom))
         for number in range(statement.lineno - 1, statement.end_lineno or statement.lineno)
     )
-    return SnippetNames(frozenset(read), frozenset(given), frozenset(imported), tuple(lines))
+    classes = (_class(each, read) for each in tree.body if isinstance(each, ast.ClassDef))
+    return SnippetNames(frozenset(read), frozenset(given), frozenset(imported), tuple(lines), tuple(classes))
+
+
+def _class(node: ast.ClassDef, unbound: set[str]) -> SnippetClass:
+    """Return what a class lacks: no functions or objects that it uses by a call or an attribute, which are left out of notes."""
+    methods = [each for each in node.body if isinstance(each, ast.FunctionDef)]
+    parts = [part for each in methods for part in ast.walk(each)]
+    used = {
+        id(part.func if isinstance(part, ast.Call) else part.value)
+        for part in parts
+        if isinstance(part, (ast.Call, ast.Attribute))
+    }
+    values = {each.id for each in parts if isinstance(each, ast.Name) and id(each) not in used}
+    lacking = {each for each in values & unbound if each.islower() and each not in _LEFT_OUT}
+    return SnippetClass(range(node.lineno - 1, node.end_lineno or node.lineno), frozenset(lacking))
 
 
 def programs_of_snippets(snippets: Sequence[SnippetNames]) -> list[list[int]]:

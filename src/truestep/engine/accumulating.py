@@ -95,7 +95,7 @@ class Accumulating(HelpfulAttributes):
         """Key the randomness of the part that follows."""
         context = self._learner.context
         self._micro_batch += 1
-        context.random.set(context.key(self._micro_batch))
+        context.random.set(context.keys.of_part(context.step, self._micro_batch, context.rank))
         context.draws.begin(None)
         self._plan.side_effects.begin(cleared=False)
         if self._spectral is not None:
@@ -149,7 +149,7 @@ class Accumulating(HelpfulAttributes):
         if plan.hooks.division.shares_batches:
             context.draws.begin_share(context.rank, context.place_in_batch())
         context.draws.begin(None)
-        context.random.set(context.key(0))
+        context.random.set(context.keys.of_part(context.step, 0, context.rank))
         plan.side_effects.begin(cleared=True)
         self._autocast = learner.precision.autocast_context(context.device)
         self._autocast.__enter__()
@@ -258,9 +258,7 @@ def _mean_of(loss: Any, weight: float | Tensor) -> Weighted:
     if not isinstance(weight, Tensor):
         check_number("update.backward", "weight", weight, example=24.0, least=0.0)
     if weight.numel() != 1 if isinstance(weight, Tensor) else weight == math.inf:
-        raise OptionError(
-            f"update.backward(weight={weight}): give one finite number, the examples of this part."
-        )
+        raise OptionError(f"update.backward(weight={weight}): give one finite number, the part's examples.")
     if weights is not None or not isinstance(values, Tensor) or values.ndim:
         what = (
             f"losses of shape {tuple(values.shape)}" if isinstance(values, Tensor) else type(values).__name__

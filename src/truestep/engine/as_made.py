@@ -79,9 +79,8 @@ class LayerOptions:
             if value is None or now.get(name) in (then.get(name), plain_value_text(value)):
                 self._moved.setdefault(path, {})[name] = value
                 if value is not None:
-                    now[name] = then[
-                        name
-                    ]  # a notebook's cell that is run again begins as the loop has left it
+                    # a notebook's cell that is run again begins as the loop has left it
+                    now[name] = then[name]
                     setattr(self._module.get_submodule(path), name, value)
 
 
@@ -132,11 +131,8 @@ def _options_by_layer(module: nn.Module) -> Iterator[tuple[str, nn.Module, dict[
 def _number_of_torch(layer: nn.Module, name: str) -> Any:
     """Return an attribute of a layer of torch's own that is a number, None for any other."""
     value = getattr(layer, name, None)
-    return (
-        value
-        if _kind(layer).__module__.startswith("torch.nn.") and isinstance(value, bool | int | float)
-        else None
-    )
+    is_plain = isinstance(value, bool | int | float)
+    return value if is_plain and _kind(layer).__module__.startswith("torch.nn.") else None
 
 
 def _kind(layer: nn.Module) -> type:

@@ -8,7 +8,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from truestep.core.errors import OptionError, check_flag, check_number
+from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import a_type
 from truestep.engine.exchange import ValueExchange, copy_values
@@ -46,8 +46,6 @@ class EMA(HelpfulAttributes):
             raise OptionError(
                 f"EMA(decay={self.decay}): the decay lies between 0 (no memory) and 1 (never changes); 0.999 is usual."
             )
-        for flag in ("warmup", "buffers"):
-            check_flag("EMA", flag, getattr(self, flag))
 
     def decay_at(self, updates: int) -> float:
         """Return the decay of update number `updates` (counted from one)."""

@@ -23,7 +23,7 @@ def warn_of_batch_statistics(modules: Sequence[nn.Module]) -> None:
     if layers:
         warn_user(
             f"Batch normalisation ({', '.join(layers[:6])}) takes its statistics from each micro-batch, so a split update "
-            "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters.",
+            "differs from the whole one. Use a larger micro_batch, or GroupNorm or LayerNorm, if that matters."
         )
 
 
@@ -31,9 +31,8 @@ class BuffersOfParts:
     """Buffers as they are before the first part of a split batch: what that moves, each part moves."""
 
     def __init__(self, modules: Sequence[nn.Module]) -> None:
-        told = [
-            place for module in modules for place in spectral_norm_buffers(module)
-        ]  # they move once an update
+        # they move once an update
+        told = [place for module in modules for place in spectral_norm_buffers(module)]
         self._before = [
             (f"{path}.{name}".lstrip("."), layer, name, buffer, _version(buffer))
             for module in modules
@@ -57,7 +56,7 @@ class BuffersOfParts:
             warn_user(
                 f"The buffers {', '.join(moved[:_NAMED])}{more} move whenever the module is called, and a split update calls it "
                 "for each micro-batch: they, and what is computed from them, may end otherwise than in one whole update. Use a "
-                "larger micro_batch if that matters.",
+                "larger micro_batch if that matters."
             )
 
 

@@ -12,19 +12,8 @@ from truestep.engine.losses import LossOutput
 
 _MOST_NODES = 64
 _MEETING = ("Sub", "Rsub", "Expand")  # a difference by hand, and what torch's own losses do to their inputs
-_ON_PURPOSE = (
-    "Unsqueeze",
-    "View",
-    "Reshape",
-    "Expand",
-    "Transpose",
-    "Permute",
-    "T",
-    "UnsafeView",
-    "Alias",
-    "Index",
-    "Slice",
-)
+_MOVES = "Unsqueeze View Reshape Expand Transpose Permute T UnsafeView Alias Index Slice"
+_ON_PURPOSE = tuple(_MOVES.split())
 
 
 def tell_of_broadcast_rows(names: str, part: LossOutput) -> None:

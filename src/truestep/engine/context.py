@@ -9,7 +9,7 @@ import torch
 
 from truestep.core.accelerator import is_host
 from truestep.core.example_draws import ExampleDraws, PlaceInBatch
-from truestep.core.random_streams import KeyedRandom, StepRandomKeys, random_key
+from truestep.core.random_streams import KeyedRandom
 from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
 from truestep.engine.counting import LOOKED_AT, BatchCounting
@@ -19,8 +19,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.result import Update
 from truestep.engine.rows_taken import GivenBatch
 from truestep.engine.strategies import RankStrategy, SingleProcess
-
-_DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
+from truestep.engine.update_keys import UpdateKeys
 
 
 class UpdateObserver(Protocol):
@@ -76,8 +75,6 @@ class LearnerContext:
     observer: UpdateObserver = field(default_factory=UnobservedUpdates)
     step: int = 0
     """Batches so far: the cursor, which keys randomness and `starts_at`."""
-    ordinal: int = 0
-    """Updates since the cursor last moved."""
     counting: BatchCounting = LOOKED_AT
     """How the batch that the loop was given last is counted."""
     given: GivenBatch = field(default_factory=GivenBatch)
@@ -98,13 +95,15 @@ class LearnerContext:
         """Whether what is computed is at hand; to ask the device for its type takes 8 µs in the midst of a training."""
         self._making: Making | None = None  # of the only batch that the loop's body was given
         self.random = KeyedRandom.of(self.device)
-        self._keys = StepRandomKeys(self.seed)
-        self.draws = ExampleDraws(lambda: random_key(self.seed, self.step, self.ordinal, _DRAWS))
+        self.keys = UpdateKeys(self.seed)
+        """Those of the current update."""
+        self.draws = ExampleDraws(lambda: self.keys.of_draws(self.step))
 
     def advance(self, step: int) -> None:
         """Move the cursor: a new batch begins."""
         self.step = step
-        self.ordinal = 0
+        for learner in self.learners.values():
+            learner.keys.count = 0
         if self.world is not None:
             self.world.step = step
 
@@ -134,14 +133,6 @@ class LearnerContext:
             return None
         rows = self.world.share.of(total)
         return PlaceInBatch(rows.start, rows.stop - rows.start, total)
-
-    def key(self, micro_batch: int) -> int:
-        """Return the key of the random stream of one micro-batch of the current update."""
-        if not self.step:  # nobody counts batches, or they begin just now
-            return random_key(self.seed, 0, self.ordinal, micro_batch, self.rank)
-        if self._keys.seed != self.seed:
-            self._keys = StepRandomKeys(self.seed)
-        return self._keys.at(self.step, (self.ordinal, micro_batch, self.rank))
 
     def choose_of(self, what: str, choice: Choice) -> None:
         """Note a choice that was made for something with a name."""

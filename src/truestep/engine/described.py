@@ -19,11 +19,8 @@ from truestep.core.call_site import closure_variables
 _PLAIN = (bool, int, float, complex, str, type(None), torch.dtype, torch.device, Enum)
 _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 _OF_PYTHON = (SimpleNamespace, Namespace)  # of its own classes, those that hold a user's options
-_NO_OPTIONS = {
-    "torch",
-    "numpy",
-    "truestep",
-}  # packages whose objects (a layer, a generator) are looked at elsewhere, or not at all
+# packages whose objects (a layer, a generator) are looked at elsewhere, or not at all
+_NO_OPTIONS = {"torch", "numpy", "truestep"}
 _LONGEST, _LONGEST_OBJECT, _MOST_FIELDS, _MOST_VALUES = 200, 2000, 256, 16
 
 

@@ -6,7 +6,7 @@ import json
 import math
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import torch
@@ -32,6 +32,7 @@ from truestep.engine.processes.world import World
 from truestep.engine.rows_taken import refuse_rows_taken
 from truestep.engine.strategies.buffers import refuse_other_buffers
 from truestep.engine.strategies.fillers import shared_example
+from truestep.engine.without_model import telling_of_no_model
 from truestep.engine.wrong_calls import (
     check_evaluation,
     loss_call_error,
@@ -99,7 +100,8 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
                 refuse_rows_taken(values, batch, making)
             seen = _with_lent(context, batch, counting, is_here=is_here)
             result = None
-            with telling_of_trainer_metrics(values, batch):
+            first = telling_of_no_model(values, learner.name) if number == 0 else nullcontext()
+            with telling_of_trainer_metrics(values, batch), first:
                 if seen is not None:
                     with learner.precision.autocast_context(context.device):
                         result = _call(values, batch_to_device(seen, context.device), context)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A learner's names beside its module's: which are whose, and what is said where neither has one."""
 
+import os
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -8,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
-from truestep.core.errors import OptionError, did_you_mean
+from truestep.checkpoints.weights import weights_fit
+from truestep.core.errors import CheckpointError, OptionError, did_you_mean
 from truestep.core.frames import warn_user
 from truestep.core.guidance import as_sentence, guidance
 
@@ -37,6 +39,8 @@ def forwarded_to_module(learner: "Learner", name: str) -> Any:
         return partial(_stay, learner, name)
     if name == "compile" and _is_of_torch(module, name):
         return partial(_compile, module)
+    if name == "load_state_dict":
+        return partial(_load, learner)
     if name in _RETURN_THEMSELVES:
         return partial(_itself, learner, getattr(module, name))
     return getattr(module, name)
@@ -56,6 +60,30 @@ def _compile(module: nn.Module, /, *arguments: Any, **keywords: Any) -> None:
             "the loop: net = run.learner(module, lambda p: torch.optim.AdamW(p, lr=1e-3)), and net.update(loss, batch)."
         )
     module.compile(*arguments, **keywords)
+
+
+def _load(learner: "Learner", state_dict: Any, *arguments: Any, **keywords: Any) -> Any:
+    """Load as the module does; what another program's names hide from it is said, and that nothing was loaded at all."""
+    module = learner.module
+    try:
+        result = module.load_state_dict(state_dict, *arguments, **keywords)
+    except (RuntimeError, TypeError) as error:
+        if isinstance(state_dict, str | os.PathLike) or weights_fit(module, state_dict):
+            raise CheckpointError(f"{error}\n{_FITS.format(name=learner.name)}") from error
+        raise
+    if module.state_dict().keys() <= {*getattr(result, "missing_keys", ())}:
+        warn_user(
+            f"net.load_state_dict(..., strict=False) has loaded nothing into {learner.name!r}: of its names none is in the file. "
+            f"{_FITS.format(name=learner.name)}"
+        )
+    return result
+
+
+_FITS = (
+    "Write ts.load_weights(net.module, weights) with the file, or with what it holds: it finds the weights of {name!r} in a "
+    "checkpoint with other things beside them, and under names with a prefix (module. of DataParallel, _orig_mod. of "
+    "torch.compile)."
+)
 
 
 def _is_of_torch(module: nn.Module, name: str) -> bool:
@@ -113,7 +141,7 @@ def warn_of_hidden(learner: "Learner") -> None:
     if hidden:
         warn_user(
             f"{', '.join(hidden[:6])} of {type(module).__name__} and of the learner {learner.name!r} have the same name"
-            f"{'s' if len(hidden) > 1 else ''}: net.{hidden[0]} is the learner's. For the module's write net.module.{hidden[0]}.",
+            f"{'s' if len(hidden) > 1 else ''}: net.{hidden[0]} is the learner's. For the module's write net.module.{hidden[0]}."
         )
 
 

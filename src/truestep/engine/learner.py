@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import torch
 from torch import nn
 
+from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import NO_GUESS, OptionError
 from truestep.engine import state as states
@@ -33,6 +34,7 @@ from truestep.engine.wrong_calls import learner_is_no_pickle, wrong_evaluate_mes
 _HALF = (torch.float16, torch.bfloat16)
 
 
+@properties_are_no_methods("net")
 @methods_raise_option_errors("net")
 class Learner:
     """One or several modules with what trains them; made by `Run.learner`. An update changes it and nothing else.
@@ -78,9 +80,13 @@ class Learner:
         if "_parts" not in self.__dict__:  # not made yet
             raise AttributeError(name)
         module = self._parts.module
+        if name.startswith("_"):  # no loss asks for one, and what changes layers does
+            refuse_to_be_taken(self.name, sys._getframe(1))
         try:
             return forwarded_to_module(self, name)
         except AttributeError:
+            if name != "parametrizations":  # which is asked of anything
+                refuse_to_be_taken(self.name, sys._getframe(1))
             if hasattr(type(module), name) or name.startswith("__"):
                 raise  # a property of the module that failed, a protocol that somebody asks for
             raise AttributeError(unknown_attribute(self, name), name=name, obj=NO_GUESS) from None
@@ -105,6 +111,8 @@ class Learner:
 
     def __getitem__(self, key: str | int) -> nn.Module:
         """Return a part of a learner made of a dict or list of modules: `net["encoder"](x)`."""
+        if type(key) is int and not torch.compiler.is_compiling():  # what goes through parameters begins at 0
+            refuse_to_be_taken(self.name, sys._getframe(1))
         part: nn.Module = self.module[key]  # type: ignore[index]
         return part
 

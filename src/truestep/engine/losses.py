@@ -34,11 +34,8 @@ class Weighted(NamedTuple):
 
 
 def _unreduced(values: Tensor) -> str:
-    return (
-        ""
-        if values.ndim
-        else ': of a loss that is a mean already, ask for one value per example (reduction="none")'
-    )
+    told = ': of a loss that is a mean already, ask for one value per example (reduction="none")'
+    return "" if values.ndim else told
 
 
 def weighted(

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import nn
 
-from truestep.core.errors import OptionError, check_flag, check_number
+from truestep.core.errors import OptionError, check_number
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import a_type
 from truestep.engine.averages import EMA
@@ -39,7 +39,6 @@ class LearnerOptions:
 
     def __post_init__(self) -> None:
         check_number("run.learner", "starts_at", self.starts_at, example=1000, least=0)
-        check_flag("run.learner", "compile", self.compile)
         if self.ema is not None and not isinstance(self.ema, EMA):
             decay = self.ema if isinstance(self.ema, float) else 0.999
             raise OptionError(

@@ -23,6 +23,7 @@ from truestep.engine.schedules.stepping import LearnerSchedules
 from truestep.engine.switches import ModuleSwitches
 from truestep.engine.transient import TransientLearnerBuffers
 from truestep.engine.unsaved import UnsavedFields
+from truestep.engine.update_keys import UpdateKeys
 from truestep.engine.weights import LearnerWeights
 from truestep.engine.whole_matrices import optimizer_step
 
@@ -59,6 +60,7 @@ class LearnerParts:
 
     def __post_init__(self) -> None:
         self.name: str = self.options.name
+        self.keys = UpdateKeys(self.context.seed, len(self.context.learners), self.name)
         gathered = self.weights.parameters if self.weights.are_usual else ()
         divided = self.weights.are_divided
         self.steppers = [optimizer_step(each, gathered, are_divided=divided) for each in self.optimizers]

@@ -3,6 +3,7 @@
 
 import math
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 from typing import Any
 
 import torch
@@ -44,6 +45,7 @@ class UpdatePlan:
             changes.watch(learner.module)
             learner.buffers.find()
         self._decide_when()
+        self._decide_keys()
         self._decide_how()
         self._decide_what_is_looked_at(everybody)
         self._decide_what_is_kept(everybody)
@@ -53,6 +55,11 @@ class UpdatePlan:
         self._from = max((each.options.starts_at for each in self.learners), default=0)
         waiting = [each.options.starts_at for each in self.asked if not each.started]
         self._until: float = min(waiting, default=math.inf)
+
+    def _decide_keys(self) -> None:
+        """Whose keys the update draws by, and who counts it: none where no learner has started, as it is no update then."""
+        self.keys = min((each.keys for each in self.learners or self.asked), key=attrgetter("place"))
+        self.counting_keys = [*{id(each.keys): each.keys for each in self.learners}.values()]
 
     def _decide_how(self) -> None:
         """How the loss is called, where gradients are, with what their backward starts, and what other processes do."""

@@ -7,6 +7,7 @@ from typing import NoReturn
 import torch
 from torch import Tensor
 
+from truestep.core.called_values import properties_are_no_methods
 from truestep.core.errors import LossError, OptionError
 from truestep.core.guidance import guidance
 from truestep.core.held import HelpfulAttributes
@@ -62,6 +63,7 @@ def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
             each.become(number)
 
 
+@properties_are_no_methods("update")
 class Update(HelpfulAttributes):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 

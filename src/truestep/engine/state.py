@@ -13,10 +13,12 @@ from torch.optim import Optimizer
 from truestep.core.errors import CheckpointError
 from truestep.engine.counters import UpdateCounters
 from truestep.engine.divided_state import divided_learner_state
-from truestep.engine.late_buffers import add_late_buffers, expected_with_late_buffers, late_buffers
-from truestep.engine.late_groups import (
+from truestep.engine.late_parts import (
+    add_late_buffers,
     add_late_optimizer_groups,
+    expected_with_late_buffers,
     expected_with_late_groups,
+    late_buffers,
     late_optimizer_groups,
 )
 from truestep.engine.optimizer_states import loadable_optimizer_state, saved_optimizer_state

@@ -220,9 +220,7 @@ class LossTotals:
         """The weighted mean of each named value over all parts."""
         if not self._metrics:
             return {}
-        return {
-            name: self._average([metrics[name] for metrics in self._metrics]) for name in self._metrics[0]
-        }
+        return {name: self._average([each[name] for each in self._metrics]) for name in self._metrics[0]}
 
     def _average(self, means: list[Any]) -> Tensor:
         if self._adds_up:
@@ -271,9 +269,7 @@ def _means_of(part: LossOutput) -> dict[str, Noted]:
     """Return what stands for the mean of each metric."""
     metrics, weights = part.metrics, part.weights
     # a scalar may be a buffer that the next forward writes to
-    means: dict[str, Noted] = {
-        name: metric.detach().clone() for name, metric in metrics.items() if metric.ndim == 0
-    }
+    means: dict[str, Noted] = {name: each.detach().clone() for name, each in metrics.items() if not each.ndim}
     names = [name for name in metrics if name not in means] if means else [*metrics]
     if weights is not None:
         total = nonzero_loss_weight(weights.sum())

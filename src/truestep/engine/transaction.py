@@ -23,7 +23,6 @@ class UpdateTransaction:
 
     def __init__(self, plan: UpdatePlan) -> None:
         self._plan = plan
-        self._counts = bool(plan.learners)  # an update that no learner takes part in yet is none
         self._frozen: LearnerIsolation | None = None
 
     def __enter__(self) -> Self:
@@ -33,7 +32,9 @@ class UpdateTransaction:
             buffers.keep()
         self._caller = context.random.save()
         # not before: memory may run out above, and a retry draws the same numbers
-        context.ordinal += self._counts
+        context.keys = plan.keys
+        for keys in plan.counting_keys:
+            keys.count += 1
         context.is_busy = True
         context.draws.open()
         if plan.isolation is not None:
@@ -52,7 +53,8 @@ class UpdateTransaction:
         context = self._plan.context
         if error is not None:
             self._plan.undo()
-            context.ordinal -= self._counts
+            for keys in self._plan.counting_keys:
+                keys.count -= 1
         context.is_busy = False
         context.draws.close()
         context.random.restore(self._caller)

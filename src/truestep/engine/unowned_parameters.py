@@ -40,7 +40,7 @@ class UnownedParameters:
             warn_user(
                 f"The loss of {self._learners} depends on {len(found)} trainable parameters that no learner owns ({names}): no "
                 "optimizer steps them, so they never change. Give what holds them to a learner, run.learner([model, criterion], "
-                "...), or, if they are to stay as they are, call requires_grad_(False) on them.",
+                "...), or, if they are to stay as they are, call requires_grad_(False) on them."
             )
         return True
 

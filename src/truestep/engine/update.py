@@ -15,11 +15,7 @@ import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
 from truestep.engine.backward import backward_of_losses, backward_of_part
-from truestep.engine.batches import (
-    Batch,
-    batch_to_device,
-    split_along,
-)
+from truestep.engine.batches import Batch, batch_to_device, split_along
 from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
@@ -252,7 +248,7 @@ def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int
 def _call(plan: UpdatePlan, loss: Loss, batch: Batch, index: int) -> Any:
     """Key the randomness, call the loss, and check what it did."""
     context, side_effects = plan.context, plan.side_effects
-    context.random.set(context.key(index))
+    context.random.set(context.keys.of_part(context.step, index, context.rank))
     side_effects.begin(cleared=index == 0)
     try:
         result = plan.call(loss, batch) if plan.calls_otherwise else loss(batch)

@@ -12,12 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.engine.buffer_rules import BufferRule, buffer_rules_of
-from truestep.engine.clipping.base import (
-    Gradients,
-    dense_gradient,
-    gradient_values,
-    total_gradient_norm,
-)
+from truestep.engine.clipping.base import Gradients, dense_gradient, gradient_values, total_gradient_norm
 from truestep.engine.gradient_hooks import (
     HeldHooks,
     call_gradient_hooks,

@@ -15,19 +15,12 @@ from truestep.core.wording import a_type, counted
 if TYPE_CHECKING:
     from truestep.engine.context import UpdateObserver
 
-_CORRECT = (
+CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
 )
-_PREDICTIONS = (
-    "predictions",
-    "label_ids",
-    "eval_pred",
-    "eval_preds",
-    "eval_prediction",
-    "EvalPrediction",
-    "compute_metrics",
-)
+_OF_TRAINER = "predictions label_ids eval_pred eval_preds eval_prediction EvalPrediction compute_metrics"
+_PREDICTIONS = tuple(_OF_TRAINER.split())
 _MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 
@@ -57,7 +50,7 @@ def wrong_update_message(arguments: tuple[Any, ...]) -> str | None:
 
 def wrong_evaluate_message(arguments: tuple[Any, ...]) -> str:
     """Say what `net.evaluate` takes, for a call that python refused."""
-    return f"net.evaluate takes a function of a batch, and the data, not {counted(len(arguments), 'value')}: {_CORRECT}"
+    return f"net.evaluate takes a function of a batch, and the data, not {counted(len(arguments), 'value')}: {CORRECT}"
 
 
 def check_evaluation(values: Any, data: Any, metric: Any) -> None:
@@ -67,12 +60,12 @@ def check_evaluation(values: Any, data: Any, metric: Any) -> None:
         what = "data and function in each other's place" if exchanged else f"{a_type(values)} first"
         raise OptionError(
             f"net.evaluate was given {what}. It calls a function with each batch, so the function comes first, and the data after "
-            f"it: {_CORRECT}"
+            f"it: {CORRECT}"
         )
     if not hasattr(data, "batches") and not hasattr(data, "__iter__"):
         raise OptionError(
             f"net.evaluate was given {a_type(data)} as data. Give what run.data returned, or any iterable of batches: "
-            f"{_CORRECT}"
+            f"{CORRECT}"
         )
     _refuse_tensors(data)
     _check_metric(metric)
@@ -106,7 +99,7 @@ def _check_metric(metric: Any) -> None:
         raise OptionError(
             f"net.evaluate(metric={shown}) was given {a_type(metric)}, which has no {' and no '.join(lacking)}: "
             "a metric is an object that is fed batch by batch, such as torchmetrics.Accuracy(...). An accuracy needs none, as what "
-            f"the function returns is averaged: {_CORRECT}"
+            f"the function returns is averaged: {CORRECT}"
         )
 
 
@@ -131,7 +124,7 @@ def telling_of_trainer_metrics(values: Callable[[Any], Any], batch: Any) -> Iter
         raise OptionError(
             "net.evaluate was given a function that reads predictions and labels of all data, as compute_metrics of the "
             f"Trainer does, and it failed ({type(error).__name__}: {str(error).partition('.')[0]}). Here a function is called with "
-            f"each batch, {a_type(batch)} as the data give it, calls the model, and returns one value per example: {_CORRECT}"
+            f"each batch, {a_type(batch)} as the data give it, calls the model, and returns one value per example: {CORRECT}"
         ) from error
 
 

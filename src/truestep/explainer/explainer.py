@@ -30,9 +30,8 @@ class Explainer(ABC):
     is_consequence: ClassVar[bool] = False  # another error, of another process or before it, led to this one
     checks: ClassVar[tuple[str, ...]] = ()  # codes of the doctor's checks that find its usual causes
     not_in_a_log: ClassVar[str] = "the shapes, dtypes and devices of the values on that line"
-    besides: ClassVar[
-        tuple[str, ...]
-    ] = ()  # further expressions, whose groups are facts where they are in the text
+    # further expressions, whose groups are facts where they are in the text
+    besides: ClassVar[tuple[str, ...]] = ()
     verdict: ClassVar[str] = ""  # the question of `truestep env` that its cases name as {verdict}
 
     @classmethod

@@ -35,11 +35,13 @@ class KeyedPasses:
 
     def __init__(
         self,
-        training: Callable[[Any], int | None],
+        training: Callable[[Any], int | None] | None = None,
         skipped: Callable[[Any, int], int] = lambda _, batches: batches,
     ) -> None:
         self._training = training
         """Returns the number of the pass where a loader is the one that is trained on, now; else None."""
+        self.begins: int | None = None
+        """Without such a function: the number of the pass that the next loader begins, if that is the one that is trained on."""
         self._skipped = skipped
         """Returns how many of so many batches are to be dropped here, and not by the framework."""
         self.root = 0
@@ -77,7 +79,8 @@ class KeyedPasses:
     def iterate(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """Return a keyed pass over a loader."""
         streams = _streams_of(loader)
-        number = self._training(loader)
+        begins, self.begins = self.begins, None
+        number = begins if self._training is None else self._training(loader)
         if number is None:
             return _KeyedPass(loader, plain, streams, random_key(self.root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)

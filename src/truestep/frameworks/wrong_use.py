@@ -68,6 +68,15 @@ class Beginning:
                 f"its samples go on, and seed {now} has no effect. To train with it give ExactResume an empty directory."
             )
 
+    def step(self, now: int | None, call: str) -> None:
+        """Refuse to begin at another step than that of the newest checkpoint."""
+        newest = self._kept.newest()
+        if newest is not None and now != newest.step:
+            raise OptionError(
+                f"{self._kept.directory} holds a checkpoint of step {newest.step}, and this training does not begin there. Write "
+                f"{call}, or give ExactResume an empty directory."
+            )
+
     def epochs(self, epochs: float | None, option: str) -> None:
         """Refuse fewer epochs than are done: nothing would be trained, in silence."""
         done = self._kept.place.get("pass", 0)
@@ -85,14 +94,11 @@ class Beginning:
         if not before or not now:
             return
         told = [
-            *(
-                f"{name} was {tuple(before[name])}, and is {tuple(now[name])}"
-                for name in now
-                if before.get(name, now[name]) != now[name]
-            ),
-            *(f"{name} was {tuple(before[name])}, and is gone" for name in before if name not in now),
-            *(f"{name} is new" for name in now if name not in before),
+            f"{name} was {tuple(old)}, and is {tuple(now[name]) if name in now else 'gone'}"
+            for name, old in sorted(before.items(), key=lambda each: each[0] not in now)
+            if now.get(name) != old
         ]
+        told += [f"{name} is new" for name in now if name not in before]
         if told:
             self._refuse(f"model: {told[0]}{f' (and {len(told) - 1} more)' if told[1:] else ''}.")
 

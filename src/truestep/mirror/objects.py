@@ -19,8 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeVar
 from urllib.parse import unquote, urlsplit
 
-from truestep.core.errors import MissingPackageError, RunDirectoryError
-from truestep.core.extras import needs_extra
+from truestep.core.errors import MissingPackageError, RunDirectoryError, needs_extra
 from truestep.core.system import path_of_file_address
 
 if TYPE_CHECKING:

@@ -80,9 +80,8 @@ def fetch_files(objects: MirrorObjects, files: dict[Path, StoredFile]) -> None:
         ]
         for each in waiting:
             each.result()
-    except (
-        BaseException
-    ) as error:  # who is interrupted does not wait: what is under way ends when the store is closed
+    # who is interrupted does not wait: what is under way ends when the store is closed
+    except BaseException as error:
         threads.shutdown(wait=isinstance(error, Exception), cancel_futures=True)
         raise
     threads.shutdown()

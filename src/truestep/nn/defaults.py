@@ -7,7 +7,7 @@ from typing import Self
 
 import torch
 
-from truestep.core.devices import usable_device
+from truestep.core.accelerator import usable_device
 from truestep.core.errors import OptionError
 from truestep.core.results import RenderableType, Result
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _NormBase
 
-from truestep.core.errors import OptionError, check_flag
+from truestep.core.errors import OptionError
 from truestep.core.modules import as_module
 from truestep.core.results import Result
 from truestep.core.wording import a_type
@@ -105,7 +105,7 @@ def unfreeze(model: object, *patterns: str) -> Freezing:
 def _change(model: object, patterns: tuple[str, ...], *, trains: bool, statistics: bool) -> Freezing:
     piece = "ts.unfreeze" if trains else "ts.freeze"
     module = as_module(model, piece)
-    _check(piece, module, patterns, statistics)
+    _check(piece, module, patterns, statistics=statistics)
     asked, layers = _asked_for(module, patterns or ("*",), statistics=statistics)
     changed = {name: tensor for name, tensor in asked.items() if tensor.requires_grad != trains}
     tensors = tuple({id(tensor): tensor for tensor in changed.values()}.values())
@@ -205,13 +205,12 @@ def _release(layer: nn.Module) -> None:
         layer.train(held.asked)
 
 
-def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], statistics: object) -> None:
+def _check(piece: str, module: nn.Module, patterns: tuple[object, ...], *, statistics: bool) -> None:
     if strange := [each for each in patterns if not isinstance(each, str)]:
         raise OptionError(
             f"{piece} takes names of parameters or modules, and got {a_type(strange[0])}. Write each as a text: "
             f'{piece}(net, "body", "head.*").'
         )
-    check_flag(piece, "statistics", statistics)
     refuse_lazy_layers(module)
     scripted = any(isinstance(part, torch.jit.ScriptModule) for part in module.modules())
     if scripted and statistics and piece == "ts.freeze":

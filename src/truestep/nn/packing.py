@@ -48,11 +48,8 @@ def packed(
 
 
 def _expected(rnn: nn.RNNBase) -> str:
-    return (
-        "(batch, time, features)"
-        if rnn.batch_first
-        else "(time, batch, features): the layer has batch_first=False"
-    )
+    by_time = "(time, batch, features): the layer has batch_first=False"
+    return "(batch, time, features)" if rnn.batch_first else by_time
 
 
 def _checked(lengths: Tensor | Sequence[int], batch: int, time: int, expected: str) -> Tensor:

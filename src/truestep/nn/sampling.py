@@ -70,15 +70,11 @@ def _check_options(
 ) -> None:
     if not isinstance(logits, Tensor) or not logits.is_floating_point():
         kind = logits.dtype if isinstance(logits, Tensor) else type(logits).__name__
-        raise BatchError(
-            f"logits is of type {kind}; scores of classes are a tensor of real floating-point numbers."
-        )
+        raise BatchError(f"logits is of type {kind}; scores of classes are real floating-point numbers.")
     if logits.ndim == 0 or 0 in logits.shape:
         raise BatchError(f"logits has shape {tuple(logits.shape)}; expected (..., classes), none of them 0.")
     if top_k is not None and top_k < 1:
-        raise OptionError(
-            f"top_k={top_k}: nothing would be left to draw. Give at least 1, or None for all classes."
-        )
+        raise OptionError(f"top_k={top_k}: nothing is left to draw. Give at least 1, or None for all.")
     if top_p is not None and not 0 < top_p <= 1:
         raise OptionError(f"top_p={top_p}: give a share of the probability, above 0 and at most 1.")
     if num_samples < 1:

@@ -31,10 +31,7 @@ class Standardizer:
     """
 
     def __init__(
-        self,
-        *,
-        feature_axis: int | tuple[int, ...] | None = -1,
-        nan: Literal["refuse", "omit"] = "refuse",
+        self, *, feature_axis: int | tuple[int, ...] | None = -1, nan: Literal["refuse", "omit"] = "refuse"
     ) -> None:
         check_choice("ts.nn.Standardizer", "nan", nan, ("refuse", "omit"))
         self.feature_axis = _axes(feature_axis)

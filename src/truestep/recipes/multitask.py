@@ -112,9 +112,8 @@ def train(run: Any, config: Config) -> None:
         if epoch == 0:
             run.log(peak_mib_together=together, peak_mib_one_by_one=in_turns)
         for upright, names in run.batches(train):
-            update_both_heads(
-                net, (digits.moved_digits(upright, angle=0.6), upright, names), config
-            )  # moved once, for both heads
+            # moved once, for both heads
+            update_both_heads(net, (digits.moved_digits(upright, angle=0.6), upright, names), config)
         run.log(**net.evaluate(lambda batch: measured_digits(net, batch), test))
         if epoch + 1 == config.epochs:
             run.log(turned_drawn_upright=drawn_digits(made, turned[:16].to(run.device), test_images[:16]))

@@ -56,11 +56,8 @@ def _findings(records: Sequence[ReportedRun]) -> Iterator[Html]:
 
 
 def _differences(found: RunComparison) -> Iterator[Html]:
-    said = (
-        "No difference of settings is recorded."
-        if found.circumstances
-        else "The settings are the same in all runs."
-    )
+    alike = "The settings are the same in all runs."
+    said = "No difference of settings is recorded." if found.circumstances else alike
     same = html_tag("p", said, class_="note")
     parts = [_table(found.runs, map(_row_of, found.differences)) if found.differences else same]
     if found.circumstances:

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Self
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import open_regular_file
@@ -61,9 +61,8 @@ class MetricsFile:
         self._waiting_bytes = 0
         self._next_flush = time.monotonic() + FLUSH_SECONDS
         self._failing = False
-        self._is_named = (
-            False  # on the disk: a file that is synced may still have no name after a loss of power
-        )
+        # on the disk: a file that is synced may still have no name after a loss of power
+        self._is_named = False
         self._open()
 
     def _open(self) -> None:
@@ -83,10 +82,10 @@ class MetricsFile:
         step: int,
         epoch: int,
         elapsed_seconds: float,
-        values: Mapping[str, Any],
+        values: Mapping[str, float],
         media: Mapping[str, MediaLine] | None = None,
     ) -> None:
-        """Add one line; the values are numbers, or 0-dim arrays and tensors on the host."""
+        """Add one line."""
         end = f', "media": {_encoder.encode(encode_media(media))}}}\n' if media else "}\n"
         where = f'"step": {step}, "epoch": {epoch}, "elapsed_seconds": {_encoder.encode(elapsed_seconds)}'
         line = f'{{{where}, "values": {self._numbers.encode(values)}{end}'.encode()
@@ -236,26 +235,26 @@ _encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
 
 
 class _NumbersEncoder:
-    """Writes named numbers as JSON; the names, which most lines share with the one before, are written once."""
+    """Writes named floats as JSON; the names, which a line shares with the last of as many, are written once."""
 
     def __init__(self) -> None:
-        self._names: tuple[str, ...] = ()
-        self._form = "{}"
+        self._forms: dict[int, tuple[tuple[str, ...], str]] = {}  # lines of a run's own come between
 
-    def encode(self, values: Mapping[str, Any]) -> str:
+    def encode(self, values: Mapping[str, float]) -> str:
         """Return the text; NaN and the infinities, which JSON lacks, become strings."""
         names, numbers = tuple(values), tuple(values.values())
-        if {*map(type, numbers)} != {float} or not math.isfinite(sum(numbers)):
+        if not math.isfinite(sum(numbers)):
             return _encoder.encode(dict(zip(names, map(_spell, numbers), strict=True)))
-        if names != self._names:
+        known, form = self._forms.get(len(names), ((), "{}"))
+        if names != known:
             gaps = (_encoder.encode(name).replace("%", "%%") + ": %r" for name in names)
-            self._names, self._form = names, "{" + ", ".join(gaps) + "}"
+            form = "{" + ", ".join(gaps) + "}"
+            self._forms[len(names)] = names, form
         # JSON writes a float as Python does
-        return self._form % numbers
+        return form % numbers
 
 
-def _spell(value: Any) -> float | str:
-    number = float(value)
+def _spell(number: float) -> float | str:
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

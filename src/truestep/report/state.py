@@ -9,7 +9,7 @@ from typing import NamedTuple
 from truestep.checkpoints.attempts import ending_noted_at_checkpoint
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
-from truestep.checkpoints.holder import is_lock_held
+from truestep.checkpoints.lock import is_lock_held
 from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import FOLDER
 from truestep.checkpoints.tree import state_children, state_subtree
@@ -38,11 +38,8 @@ def reported_state(directory: Path, last_step: int) -> ReportedState:
         return ReportedState("running")
     if (problem := _config_problem(directory)) is not None:
         return problem
-    newest = (
-        next(iter(read_checkpoints(CheckpointFiles(), directory / FOLDER)), None)
-        if (directory / FOLDER).is_dir()
-        else None
-    )
+    has_any = (directory / FOLDER).is_dir()
+    newest = next(iter(read_checkpoints(CheckpointFiles(), directory / FOLDER)), None) if has_any else None
     if isinstance(newest, PassedOver):
         return ReportedState("unknown" if newest.newer else "damaged", f"{newest.name}: {newest.reason}")
     if newest is not None and (damage := _missing(newest)):

@@ -13,8 +13,8 @@ from truestep.core.accelerator import (
     is_host,
     num_cards,
     take_card,
+    usable_device,
 )
-from truestep.core.devices import usable_device
 from truestep.core.errors import OptionError
 from truestep.engine.batches import map_batch_tensors
 from truestep.engine.context import LearnerContext
@@ -106,9 +106,7 @@ class RunCudnnTuner:
             )
             self.active = False
         elif self._repeats == SAME_SHAPES:
-            self._switch(
-                on=True, reason="the batches have the same shapes again and again, so measuring once pays"
-            )
+            self._switch(on=True, reason="batches have the same shapes again and again: measuring once pays")
 
     def _switch(self, *, on: bool, reason: str) -> None:
         torch.backends.cudnn.benchmark = on

@@ -161,9 +161,8 @@ def open_run_directory(
         raise RunDirectoryError(f"The run directory {directory} can't be made: {error.strerror}.") from error
     _refuse_long_path(directory)
     hold()
-    opened = _check(
-        directory, config, resume, secrets
-    )  # again: another process may have been here before the lock
+    # again: another process may have been here before the lock
+    opened = _check(directory, config, resume, secrets)
     if not opened.holds_run or (opened.is_outdated and not opened.edits):
         write_run_config(directory, config, secrets)
     return opened._replace(salt=secrets.salt, is_salt_kept=secrets.is_kept)

@@ -2,9 +2,11 @@
 """When a run is to be saved: by steps, by time, at an epoch's end, at the best value of a metric, and when it is asked to."""
 
 import time
+from typing import Any
 
 from truestep.run.agreement import LoopWishes
 from truestep.run.state import RunState
+from truestep.run.user_state import run_state_at_a_glance, run_state_digest
 
 
 class DueSaves:
@@ -66,10 +68,7 @@ class DueSaves:
     def logged(self, values: dict[str, float]) -> None:
         """See what was logged: a checkpoint knows the newest metrics, and the best is saved at the next moment."""
         # of the weights as they are, until the next pass changes them
-        if self._metrics:
-            self._metrics.update(values)
-        else:
-            self._metrics = dict(values)  # a sixth of what an update takes
+        self._metrics = self._metrics | values if self._metrics else values
         name = self._options.best
         if name is not None and name in values and self._options.is_better(values[name], self._run.best):
             self._run.best = values[name]
@@ -77,9 +76,49 @@ class DueSaves:
 
     def weights_change(self) -> None:
         """What was logged was true of the weights as they were."""
-        self._metrics.clear()
+        self._metrics = {}
 
     def metrics(self) -> dict[str, float]:
         """Return what a checkpoint says of the weights: what was logged of them, and what the run measures by itself."""
         newest = self._run.logbook.newest.items()
         return {name: value for name, value in newest if name not in self._run.logged} | self._metrics
+
+
+class SavedPlace:
+    """The place of the newest save."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run = run
+        self._place: tuple[Any, ...] | None = None
+        self._digest: str | None = None  # of what is tracked, where the run may have ended
+
+    def note(self, place: tuple[Any, ...]) -> None:
+        """The run was saved at a place."""
+        self._place, self._digest = place, None
+
+    def note_tracked(self) -> None:
+        """What is tracked is as it was saved, or restored: all of it is read."""
+        self._digest = run_state_digest(self._run.tracked.state())
+
+    @property
+    def is_unsaved(self) -> bool:
+        """Whether the run has moved since it was saved."""
+        return self._place != self.here()
+
+    @property
+    def is_tracked_unsaved(self) -> bool:
+        """Whether what the run tracks has changed since it was saved; to be asked where it ends, since all of it is read."""
+        return self._digest != run_state_digest(self._run.tracked.state())
+
+    def here(self) -> tuple[Any, ...]:
+        """Return what tells whether the run has moved; updates and `run.state` move without batches, too."""
+        # cheap, since it is asked at each save: of `run.state` a glance, not its bytes
+        cursor = self._run.cursor
+        return (
+            cursor.finished,
+            cursor.epoch,
+            cursor.done,
+            *(stream.passes for stream in cursor.streams.values()),
+            self._run.attempts,
+            run_state_at_a_glance(self._run.user),
+        )

@@ -121,9 +121,8 @@ class RunEnd:
     def crashed(self, error: BaseException) -> None:
         """An exception goes through the loop: save what is there, marked so; nothing here may hide it."""
         if self.owner.is_this_process:
-            with noting_error(
-                error, "besides, the run could not be ended in order: "
-            ):  # no file can be opened, say
+            # no file can be opened, say
+            with noting_error(error, "besides, the run could not be ended in order: "):
                 self._end_by(error)
 
     def _end_by(self, error: BaseException) -> None:

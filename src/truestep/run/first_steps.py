@@ -11,6 +11,7 @@ from truestep.core.files import read_regular_file
 from truestep.core.secret_values import hide_secrets
 from truestep.report.record import FINDINGS
 from truestep.run.directory import write_run_json
+from truestep.run.plain_noise import PlainNoise
 from truestep.run.state import RunState
 
 if TYPE_CHECKING:
@@ -44,6 +45,7 @@ class DoctorOfFirstSteps:
 
         if active_watch() is None:
             self._watch = Watch(WatchOptions(gives_way=True), engine_loop()).__enter__()
+            self._watch.dispatcher.hears = PlainNoise(self._run).heard
 
     def updated(self, learner: "LearnerParts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""

@@ -29,9 +29,7 @@ def without_secrets_of_cursor(state: Tree, secrets: RunSecrets) -> Tree:
 
 def with_secrets_of_code(run: RunState, state: Tree) -> Tree:
     """Return a saved state with the code's own settings wherever those are what is hidden in it."""
-    learners = {
-        name: saved | _revealed_settings(run, name, saved) for name, saved in state["learners"].items()
-    }
+    learners = {name: old | _revealed_settings(run, name, old) for name, old in state["learners"].items()}
     now = run.cursor.state_dict()["streams"]
     streams = {
         name: saved | {"fingerprint": run.secrets.revealed(saved["fingerprint"], now[name]["fingerprint"])}

@@ -2,13 +2,16 @@
 """The two generators of a training loop: epochs, and the batches of a pass."""
 
 import sys
-from collections.abc import Generator
+import time
+from collections.abc import Callable, Generator
+from pathlib import Path
 from typing import Any
 
 from truestep.core.call_site import leaves_loop_by_statement
-from truestep.core.errors import OptionError
+from truestep.core.errors import DataError, OptionError
+from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
-from truestep.run.data_files import RunDataFiles
+from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
@@ -70,12 +73,7 @@ class RunLoop:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
 
-    def batches(
-        self,
-        stream: StreamCursor,
-        keeps: object,
-        limit: int | None = None,
-    ) -> Generator[Any]:
+    def batches(self, stream: StreamCursor, keeps: object, limit: int | None = None) -> Generator[Any]:
         """Yield the rest of a pass; the leader's requests are the moments between two steps.
 
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is
@@ -126,9 +124,8 @@ class RunLoop:
         if leads:
             cursor.body_done()
             self._session.batch_done(stream)
-        stream.in_body = (
-            False  # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
-        )
+        # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
+        stream.in_body = False
 
     def _closed(self, stream: StreamCursor, reader: object, *, leads: bool) -> None:
         """The loop is over, or was left."""
@@ -169,3 +166,69 @@ class RunLoop:
         run.context.advance(run.cursor.step)
         if self._tuner.active:
             self._tuner.see(made.batch)
+
+
+SECONDS, COST = 10.0, 0.001  # between two looks at most, and the share of the time that they may take
+
+_KEEP = (
+    "A file that is trained on must not change: write new data to another one, and start a new run with both"
+)
+
+
+class RunDataFiles:
+    """Says, once each, how the files have changed since they were opened."""
+
+    def __init__(self, cursor: RunCursor, say: Callable[[str], None]) -> None:
+        self._cursor, self._say = cursor, say
+        self._said: set[str] = set()
+        self._due_at = 0.0
+
+    def look(self, *, at_once: bool = False) -> None:
+        """Look at all files, now and then; raises a DataError where a mapped one has lost what may be read."""
+        if not at_once and time.monotonic() < self._due_at:
+            return
+        begin = time.monotonic()
+        files = [(each.label, held) for each in self._cursor.streams.values() for held in each.source.files()]
+        found = _changes(files)
+        end = time.monotonic()
+        # as long until the next look as keeps its cost a thousandth: files on a network answer slowly
+        self._due_at = end + (min(SECONDS, (end - begin) / COST) if files else SECONDS)
+        for text in found:
+            # said before the read that would end the process: no exception can be raised from a SIGBUS
+            if text.endswith(_SIGNAL):
+                raise DataError(f"{text}.")
+            if text not in self._said:
+                self._said.add(text)
+                self._say(text)
+
+
+_SIGNAL = "ends the process by SIGBUS, without a word"
+
+
+def _changes(files: list[tuple[str, HeldFile]]) -> list[str]:
+    return [
+        f"{label!r}: {changed}"
+        for label, held in files
+        if (changed := _changed_since(held, looked_at_again(held)))
+    ]
+
+
+def _changed_since(held: HeldFile, now: HeldFile | None) -> str | None:
+    # by its number on the disk: a file that was put in the place of another one has the same name
+    name = Path(held.path).name
+    if now is None or now.number != held.number:
+        what = "is gone" if now is None else "is another file"
+        return (
+            f"its file {name} {what} since it was opened: this process reads the old one, and a run that is started again can't. "
+            f"{_KEEP}"
+        )
+    if now.size == held.size:
+        return None
+    told = f"its file {name} had {held.size:,} bytes when it was opened and has {now.size:,} now"
+    if now.size > held.size:
+        return f"{told}: the samples stay those that were known then. {_KEEP}"
+    if held.is_mapped:
+        return (
+            f"{told}. Put back what is missing: it is mapped into memory, and to read what is gone {_SIGNAL}"
+        )
+    return f"{told}: samples that lay behind are gone. {_KEEP}"

@@ -53,9 +53,8 @@ class SaveMoments:
         what follows the pass has run.
         """
         cursor = self._cursor
-        has_learners = bool(
-            self._run.context.learners
-        )  # without any, nobody can know whether the pass trains
+        # without any, nobody can know whether the pass trains
+        has_learners = bool(self._run.context.learners)
         if self._ahead.is_waiting and stream.name != STEPS and has_learners:
             return False
         # a resumed body meets its first pass in the middle, and every later one behind passes that give nothing

@@ -228,11 +228,8 @@ class RunOmissions:
 
     def _look_for_metrics(self, when: str) -> None:
         for name, waiting, lost in self._awaited():
-            logged = (
-                f"Logged was {', '.join(sorted(self._run.logged))}"
-                if self._run.logged
-                else "Nothing had been logged by then"
-            )
+            names = ", ".join(sorted(self._run.logged))
+            logged = f"Logged was {names}" if names else "Nothing had been logged by then"
             near = did_you_mean(name, self._run.logged).strip()
             self._once(
                 f"{waiting} waits for run.log({name}=...), which {when}: {lost}. {logged}. {near}".rstrip(

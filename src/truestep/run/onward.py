@@ -61,9 +61,9 @@ class RunStepNumbers(BatchSource):
         """How many steps the whole run has."""
         return self.total
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[int]:
+    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the numbers that are still to come."""
-        yield from range(start, self.total)
+        return map(MadeBatch, range(start, self.total))
 
     def fingerprint(self) -> dict[str, Any]:
         """Return what tells these from data; their number may change."""

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from torch import Tensor
 
-from truestep.core.errors import OptionError, check_choice, check_flag, check_number
+from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.guidance import guidance, guidance_in
 from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
@@ -83,8 +83,6 @@ class Saving:
             raise OptionError(
                 f"every_steps={self.every_steps}: give at least 1, or None to save by time and epoch alone."
             )
-        for flag in ("at_epoch_end", "background"):
-            check_flag("ts.Saving", flag, getattr(self, flag))
         if self.best is not None and (not isinstance(self.best, str) or not self.best):
             raise OptionError(
                 f"ts.Saving(best={self.best!r}): give the name of what is logged, best='accuracy' for run.log(accuracy=...)."
@@ -102,9 +100,7 @@ class Saving:
         if self.every_seconds is not None and self.every_seconds < 0:
             raise OptionError(f"every_seconds={self.every_seconds}: give a positive time, or None.")
         if self.every_seconds is not None and math.isnan(self.every_seconds):
-            raise OptionError(
-                "every_seconds=nan: no time would ever have gone. Give a positive time, or None."
-            )
+            raise OptionError("every_seconds=nan: no time would ever be up. Give a positive time, or None.")
         if not self.grace_seconds >= 0:
             raise OptionError(f"grace_seconds={self.grace_seconds}: give seconds, 0 or more; 25 is usual.")
 
@@ -151,9 +147,7 @@ def plain_run_config(config: Any) -> dict[str, Any]:
         config = asdict(config)
     if not isinstance(config, Mapping):
         if not hasattr(config, "__dict__"):
-            raise OptionError(
-                f"config={config!r} has no names; give a dict or a data class of the hyper-parameters."
-            )
+            raise OptionError(f"config={config!r} has no names; give a dict or a data class of settings.")
         config = vars(config)
     return RunConfig((str(key), _plain(value)) for key, value in config.items())
 
@@ -187,9 +181,8 @@ def logged_numbers(values: Mapping[str, Any]) -> dict[str, float]:
 
 def _logged_number(name: str, value: Any) -> float:
     try:
-        if isinstance(
-            value, str | bytes
-        ):  # float reads "0.5", and the text of a table logged by mistake as well
+        # float reads "0.5", and the text of a table logged by mistake as well
+        if isinstance(value, str | bytes):
             raise TypeError
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
@@ -215,15 +208,15 @@ def check_run_name(name: str, *, by: str) -> None:
 
 def check_logged_values(
     unnamed: tuple[Any, ...], values: Mapping[str, Any], context: "LearnerContext", known: set[str]
-) -> None:
+) -> bool:
     """Raise an OptionError where `run.log` is called by a function of a batch, or was given values without names, a dict of them,
-    other loggers' options, or names that can't be written; `known` names were looked at before."""
+    other loggers' options, or names that can't be written; return whether a name is not yet among the `known` ones."""
     if context.is_busy or context.is_measuring:
         raise OptionError(_logged_within(values, measuring=context.is_measuring))
     if unnamed:
         raise OptionError(f"run.log was given {_unnamed(unnamed)}.")
     if values.keys() <= known:
-        return
+        return False
     place = "run.log(NAME=...)"
     for name in guidance_in(place).keys() & values.keys():
         raise OptionError(
@@ -231,6 +224,7 @@ def check_logged_values(
         )
     for name in values:
         check_run_name(name, by="run.log was given")
+    return True
 
 
 def _logged_within(names: Iterable[str], *, measuring: bool) -> str:
@@ -251,12 +245,9 @@ def _unnamed(values: tuple[Any, ...]) -> str:
     first = values[0]
     if isinstance(first, Mapping):
         names = [str(name) for name in first]
-        written = (
-            [f"run.log({', '.join(f'{name}=...' for name in names)}), or "]
-            if all(map(str.isidentifier, names))
-            else []
-        )
-        return f"a dict; it takes values by name: {''.join(written)}run.log(**values) for all of a dict"
+        written = f"run.log({', '.join(f'{name}=...' for name in names)}), or "
+        written *= all(map(str.isidentifier, names))
+        return f"a dict; it takes values by name: {written}run.log(**values) for all of a dict"
     if isinstance(first, str) and len(values) > 1:
         named = f"{first}=value" if first.isidentifier() else f"**{{{first!r}: value}}"
         return f"a name and its value apart; it takes both together: run.log({named})"
@@ -288,16 +279,8 @@ def check_run_exit_statuses(statuses: Any) -> dict[int, int]:
                 f"exit_statuses: {number!r} is no signal that a process can catch; write signal.SIGUSR1, say."
             )
         if type(status) is not int or not 0 <= status <= 255:
-            raise OptionError(
-                f"exit_statuses: {status!r} is no exit status; give a whole number from 0 to 255."
-            )
+            raise OptionError(f"exit_statuses: {status!r} is no exit status; give a whole number, 0 to 255.")
     return dict(statuses)
-
-
-def check_run_flags(**flags: Any) -> None:
-    """Raise an OptionError unless all of these are truth values."""
-    for name, value in flags.items():
-        check_flag("ts.Run", name, value)
 
 
 def check_run_options(nonfinite: Any, strategy: Any, saving: Any) -> None:
@@ -316,8 +299,6 @@ def check_run_numbers(*, log_every: Any, watch_layers: Any, timeout_seconds: Any
     check_number("ts.Run", "log_every", log_every, example=10)
     check_number("ts.Run", "timeout_seconds", timeout_seconds, example=600.0)
     if not timeout_seconds > 0:
-        raise OptionError(
-            f"timeout_seconds={timeout_seconds}: give a positive number; nobody would be waited for."
-        )
+        raise OptionError(f"timeout_seconds={timeout_seconds}: give more than 0: nobody would be waited for.")
     if log_every < 1:
         raise OptionError(f"log_every={log_every}: give at least 1; metrics are averaged over so many steps.")

@@ -31,10 +31,9 @@ class CodeOfRun:
 
     def hashes(self) -> dict[str, str]:
         """Return a hash of each file of the user's that is imported by now, by its path from the script's folder."""
-        for name, module in list(sys.modules.items()):
-            if name not in self._seen:
-                self._seen.add(name)
-                self._note(module)
+        for name in [name for name in list(sys.modules) if name not in self._seen]:
+            self._seen.add(name)
+            self._note(sys.modules[name])
         return dict(self._hashes)
 
     def _note(self, module: ModuleType) -> None:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Self, Unpack
 
 import torch
 
+from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
@@ -44,7 +45,6 @@ from truestep.run.options import (
     StrategyName,
     check_logged_values,
     check_run_exit_statuses,
-    check_run_flags,
     check_run_numbers,
     check_run_options,
     logged_numbers,
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from truestep.engine.learner import Learner
 
 
+@properties_are_no_methods("run")
 @methods_raise_option_errors("run")
 class Run(SealedAttributes, Shown):
     """One training and its directory.
@@ -133,7 +134,6 @@ class Run(SealedAttributes, Shown):
         from truestep.run.device import set_run_determinism
 
         seed, statuses = check_seed(seed, by="ts.Run"), check_run_exit_statuses(exit_statuses)
-        check_run_flags(progress=progress, quiet=quiet, deterministic=deterministic, doctor=doctor)
         check_run_options(nonfinite, strategy, saving)
         check_run_numbers(log_every=log_every, watch_layers=watch_layers, timeout_seconds=timeout_seconds)
         self.precision, self.strategy = precision_named(precision or "float32"), strategy
@@ -213,6 +213,7 @@ class Run(SealedAttributes, Shown):
         )
         learner = opening.make_learner(modules, optimizer, options, self.context)
         self._shared.tracked.add_own_buffers(self.context.learners[options.name])
+        self.session.has_learner()
         return learner
 
     def _free_name(self, modules: Modules) -> str:
@@ -321,7 +322,7 @@ class Run(SealedAttributes, Shown):
 
         `ts.Image`, `ts.Audio` and `ts.Text` go into files of their own under `media/`, one a name and step, and into the report.
         """
-        check_logged_values(unnamed, values, self.context, self._shared.logged)
+        has_new = check_logged_values(unnamed, values, self.context, self._shared.logged)
         media: dict[str, LoggedMedia] = {}
         if {*map(type, values.values())} == {float}:
             numbers: dict[str, float] = values  # type: ignore[assignment]
@@ -335,6 +336,8 @@ class Run(SealedAttributes, Shown):
                 "log the same values: what is measured on one rank alone is no measure of the run "
                 "(net.evaluate gives all the same)",
             )
+        if has_new:
+            self._shared.logged.update(numbers)
         self.session.log(numbers, media)
 
     @raises_option_errors("run.save")

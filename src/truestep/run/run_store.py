@@ -1,14 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """The checkpoints of a run on its disk, as long as it holds them: the lock, the ranks that write beside, the mirror."""
 
-from contextlib import AbstractContextManager, nullcontext
-from typing import TYPE_CHECKING
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
-from truestep.core.errors import RunDirectoryError
+from truestep.checkpoints.part_writer import CheckpointPartWriter
+from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
+from truestep.engine.processes.asking import ask_rank_store
+from truestep.engine.processes.notes import PATIENCE_SECONDS
+from truestep.engine.processes.world import World
 from truestep.report.history import MetricsMark
+from truestep.run.agreement import RunAgreement
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.endings import end_all
-from truestep.run.pieces import SAID, SavesInPieces, all_ranks_see_directory
 from truestep.run.signals import StopSignals
 from truestep.run.state import RunState
 
@@ -46,9 +54,7 @@ class RunStore:
             assert self._run.is_main
             self._run.owner.check()
             store = CheckpointStore(
-                self.folder,
-                retention=self._run.saving.retention(),
-                background=self._run.saving.background,
+                self.folder, retention=self._run.saving.retention(), background=self._run.saving.background
             )
             # the lock was free in between, and whoever took it may have gone on
             if self._left_at is not None and store.next_sequence > self._left_at:
@@ -105,9 +111,8 @@ class RunStore:
                     self._run.logbook.forget(lambda: marks_in(store))
             finally:
                 self._left_at = store.next_sequence
-                end_all(
-                    self._close_mirror, store.close
-                )  # in this order: what is sent lies under the store's lock
+                # in this order: what is sent lies under the store's lock
+                end_all(self._close_mirror, store.close)
         else:
             self._close_mirror()
 
@@ -120,3 +125,124 @@ class RunStore:
 def marks_in(store: "CheckpointStore") -> list[MetricsMark]:
     """Return the marks of all checkpoints that may yet be used, from their manifests: one of them may be damaged."""
     return [MetricsMark(*checkpoint.value("logbook", "mark")) for checkpoint in store.usable()]
+
+
+POLL_SECONDS = 0.01
+LOOK_SECONDS = 0.2  # at the files and processes of all ranks
+SAID = {
+    True: ("in pieces", "each rank writes what it has of the weights; they load at any number of ranks"),
+    False: (
+        "whole",
+        "not all ranks see the run's directory, so rank 0 gathers the weights and writes them alone",
+    ),
+}
+
+
+def all_ranks_see_directory(agreement: RunAgreement, world: World, folder: Path) -> bool:
+    """Return whether every rank sees what rank 0 puts into a folder: one disk for all."""
+    name = f".tmp-{uuid.uuid4().hex}"  # of a killed process, it is removed as whatever is half written
+    name = agreement.from_rank_0("the disk of the checkpoints", lambda: _touched(folder, name))
+    sees = (folder / name).exists()
+    seen = all(each for (each,) in world.meet("the disk of the checkpoints", sees))
+    if world.rank == 0:
+        (folder / name).unlink()
+    return seen
+
+
+def _touched(folder: Path, name: str) -> str:
+    (folder / name).touch()
+    return name
+
+
+class SavesInPieces:
+    """Has every rank write its part into the folder of a checkpoint that rank 0 has made, and rank 0 wait for all of them."""
+
+    def __init__(self, world: World, directory: Path, *, background: bool) -> None:
+        self._world, self._directory = world, directory
+        self._writer = CheckpointPartWriter(world.rank, tell=self._tell, background=background)
+        self.folder = ""
+        """The name of the folder that rank 0 has begun."""
+        self._lost: tuple[int, str] | None = None  # who has ended a save by writing nothing more
+
+    def begin(self, folder: Path) -> Callable[[], list[int]]:
+        """Note, on rank 0, where the others are to write; return what waits for them."""
+        self.folder = folder.name
+        return lambda: self._wait(folder)
+
+    def write(self, folder: str, state: dict[str, Any]) -> None:
+        """Write this rank's part; rank 0's is written by the store."""
+        if self._world.rank:
+            self._writer.save(self._directory / folder, {"learners": state["learners"]})
+
+    def close(self) -> None:
+        """Finish the part in flight."""
+        self._writer.close()
+
+    def _tell(self, folder: Path, problem: str | None) -> None:
+        with suppress(RankError):  # the store is gone, and so is whoever would ask
+            self._world.ask(lambda: self._world.notes.wrote(folder.name, problem))
+
+    def _wait(self, folder: Path) -> list[int]:
+        """Return the other ranks when all have written; one that can't, is gone or does nothing for too long ends the waiting."""
+        others = list(range(1, self._world.size))
+        size, since, looked = -1, time.monotonic(), 0.0
+        while not self._have_written(others, folder):
+            if (now := time.monotonic()) - looked > LOOK_SECONDS:
+                looked = now
+                self._refuse_gone(others, folder)
+                # A rank that writes slowly is waited for as long as something grows.
+                found = sum(path.stat().st_size for path in folder.iterdir())
+                if found != size:
+                    size, since = found, now
+            if now - since > self._limit:
+                late = next((each for each in others if not self._have_written([each], folder)), others[0])
+                raise self._losing(folder, late, f"has written nothing for {self._limit:g} seconds")
+            time.sleep(POLL_SECONDS)
+        return others
+
+    def _have_written(self, ranks: list[int], folder: Path) -> bool:
+        """Return whether these have; raise where one can't. Two requests, however many ranks there are."""
+        notes = self._world.notes
+        try:
+            problem, is_done = ask_rank_store(
+                lambda: (notes.not_written(folder.name), notes.has_written(ranks, folder.name)), self._limit
+            )
+        except (RuntimeError, OSError) as error:
+            said = "can't be asked: the store that the ranks meet in is gone, or out of reach"
+            raise self._error(folder, ranks[0], said) from error
+        if problem is not None:
+            raise self._error(folder, problem[0], f"could not write its part: {problem[1]}")
+        return is_done
+
+    def _refuse_gone(self, ranks: list[int], folder: Path) -> None:
+        processes = self._world.notes.processes
+        gone = [rank for rank in ranks if processes[rank].trouble == "is gone"]
+        for rank in gone:
+            if not self._have_written([rank], folder):  # asked behind: it may have told, and left
+                raise self._losing(folder, rank, "is gone: it was killed, or left without a word")
+
+    @property
+    def _limit(self) -> float:
+        """How long nothing may be written; of ranks that have failed nothing more is to be expected."""
+        return self._world.timeout_seconds if self._world.error is None else PATIENCE_SECONDS
+
+    @contextmanager
+    def blaming(self) -> Iterator[None]:
+        """Stop all ranks by the name of the one that a save has lost, as any other waiting for it does."""
+        try:
+            yield
+        except CheckpointError as error:
+            if self._lost is None:
+                raise
+            raise self._world.lost(*self._lost) from error
+
+    def _losing(self, folder: Path, rank: int, what: str) -> CheckpointError:
+        self._lost = rank, self._world.notes.describe(rank, what)
+        return self._error(folder, rank, what)
+
+    def _error(self, folder: Path, rank: int, what: str) -> CheckpointError:
+        name = folder.name.removeprefix(".tmp-").rpartition("-")[0]
+        text = self._world.notes.describe(rank, what)
+        return CheckpointError(
+            f"The checkpoint {name} was not saved: {text}. What was saved before is untouched."
+        )

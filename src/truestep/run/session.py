@@ -74,6 +74,10 @@ class RunSession:
 
     # ------------------------------------------------------------------ start
 
+    def has_learner(self) -> None:
+        """A learner was made: from here on it may be trained by hand, which is refused."""
+        self._beside.begin()
+
     def starting(self) -> None:
         """Before the first computation: restore what is to be restored (the engine calls this each time)."""
         if not self._run.has_begun:
@@ -237,7 +241,6 @@ class RunSession:
         self._saver.files.open()  # after the run's end: another process may be there
         written = log_media(run.directory, step, media) if run.is_main else []
         run.logbook.write(step, run.cursor.epoch, values, {each.name: each.line for each in written})
-        run.logged.update(values)
         self._omissions.logged(values, media)
         for learner in run.context.learners.values():
             learner.schedules.logged(values)

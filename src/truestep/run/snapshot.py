@@ -20,6 +20,7 @@ from truestep.engine.state import (
     load_learner_state,
     use_given_optimizer_options,
 )
+from truestep.engine.update_keys import UpdateKeys
 from truestep.report.history import MetricsMark
 from truestep.run.directory import START_ANEW, refused_run_edits
 from truestep.run.fingerprint import run_fingerprint
@@ -64,6 +65,7 @@ def take_run_state(run: RunState, *, in_pieces: bool = False) -> TakenRunState:
             else kept
             for name, kept in _learners(run)
         },
+        "updates": _update_keys(run),
         "cursor": without_secrets_of_cursor(run.cursor.state_dict(), run.secrets),
         "random": loop_random_state(run.context.device),
         "random_at_epoch": run.random.at_epoch,
@@ -77,6 +79,20 @@ def take_run_state(run: RunState, *, in_pieces: bool = False) -> TakenRunState:
         run.secrets.keep()
     state["ranks"], healthy = _ranks(run, own)
     return TakenRunState(state, healthy)
+
+
+def _update_keys(run: RunState) -> dict[str, dict[str, int]]:
+    """Return what the random numbers of each learner's next update are keyed by, beside the step."""
+    learners = run.context.learners.items()
+    return {name: {"place": each.keys.place, "count": each.keys.count} for name, each in learners}
+
+
+def _load_update_keys(run: RunState, saved: dict[str, dict[str, int]] | None) -> None:
+    """Put them back; learners of one place count together, as all do in a run begun before there were places."""
+    made: dict[int, UpdateKeys] = {}
+    for name, learner in run.context.learners.items():
+        at = {"place": 0, "count": 0} if saved is None else saved[name]
+        learner.keys = made.setdefault(at["place"], UpdateKeys(run.context.seed, name=name, **at))
 
 
 def _learners(run: RunState) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -188,6 +204,7 @@ def restore_run(run: RunState, state: dict[str, Any], marks: Sequence[MetricsMar
         if edited:
             use_given_optimizer_options(learner, saved)
     run.context.advance(run.cursor.step)
+    _load_update_keys(run, state.get("updates"))
     run.logbook.load_state_dict(state["logbook"], marks)
     run.best = state["best"]
     run.random.restore(**_random_of(run, state))

@@ -2,18 +2,19 @@
 """What the parts of a run share: what it was told, where it stands, what it keeps, and whose it is. None of them holds the run."""
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from truestep.checkpoints.retention import Retention
 from truestep.core.secret_values import hide_secrets
 from truestep.engine.context import LearnerContext
+from truestep.mirror.address import lease_seconds
 from truestep.run.agreement import RunAgreement
 from truestep.run.cursor import RunCursor
 from truestep.run.logbook import RunLogbook
 from truestep.run.loop_random import LoopRandom
-from truestep.run.mirrored import MirroredRun
 from truestep.run.options import Resume, Saving
 from truestep.run.owner import RunOwner
 from truestep.run.screen import RunScreen
@@ -21,6 +22,69 @@ from truestep.run.secrets import RunSecrets
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import TrackedObjects
+
+if TYPE_CHECKING:
+    from truestep.mirror.mirror import RunMirror
+
+
+MARKS_SECONDS = 5.0
+
+
+class MirroredRun:
+    """The mirror of a run, on rank 0; of a run without one, and on the other ranks, all of this does nothing."""
+
+    def __init__(
+        self, address: str | None, directory: Path, retention: Retention, say: Callable[[str], None]
+    ) -> None:
+        self.address = address
+        self._directory, self._retention, self._say = directory, retention, say
+        self._seconds = lease_seconds()
+        self._mirror: RunMirror | None = None
+
+    def open(self, resume: str) -> None:
+        """Take the run's place in the store, and bring the directory to what is newer there."""
+        if self.address is None or self._mirror is not None:
+            return
+        # here, so that a run without a mirror imports nothing of it
+        from truestep.mirror.opening import MirrorOpening, open_mirror
+
+        opening = MirrorOpening(self.address, self._directory, resume, self._retention, self._seconds)
+        self._mirror = open_mirror(opening, self._say)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether there is a place in a store that this process holds."""
+        return self._mirror is not None
+
+    @property
+    def pinned(self) -> Collection[int]:
+        """The numbers of the saves that are being sent."""
+        return () if self._mirror is None else self._mirror.pinned
+
+    def look(self) -> None:
+        """Say what there is to say; raises a RunDirectoryError once another process has gone on with the run."""
+        if self._mirror is not None:
+            # told first: what is said may explain why the check raises
+            self._tell(self._mirror)
+            self._mirror.check()
+
+    def attempt_noted(self) -> None:
+        """A start was counted: wait a moment until the store knows, so that it counts if this process dies."""
+        if self._mirror is not None:
+            # a start that dies before the store knows would be tried for ever on another machine
+            self._mirror.flush_marks(MARKS_SECONDS)
+
+    def close(self, until: float | None) -> None:
+        """Send what is left, until a moment of `time.monotonic` at most, and give the place back."""
+        mirror, self._mirror = self._mirror, None
+        if mirror is not None:
+            mirror.close(until)
+            self._tell(mirror)
+
+    def _tell(self, mirror: "RunMirror") -> None:
+        while mirror.said:
+            self._say(mirror.said.popleft())
+
 
 _attempts = operator.attrgetter("counters.attempts")
 

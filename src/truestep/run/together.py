@@ -203,9 +203,7 @@ def _offer(store: Any, size: int) -> str:
         if all(_agrees(store, name, rank, words[rank]) for rank in range(1, size)):
             store.set(f"truestep/agreed/{name}", "1")
             return name
-    raise OptionError(
-        f"Not all of {size} ranks came to the start within {START_SECONDS:g} seconds; this is rank 0."
-    )
+    raise OptionError(f"Not all {size} ranks came to the start in {START_SECONDS:g} s; this is rank 0.")
 
 
 def _agrees(store: Any, name: str, rank: int, word: str) -> bool:

@@ -180,9 +180,7 @@ def _check_kind(name: str, tracked: Any) -> None:
             "buffers, environments."
         )
     if isinstance(tracked, type):
-        raise OptionError(
-            f"run.track({name}={tracked.__name__}) was given a class; make an object of it first."
-        )
+        raise OptionError(f"run.track({name}={tracked.__name__}) was given a class; make an object first.")
     keeping = _keeping(tracked)
     methods = ("state_dict", "load_state_dict") if keeping is _STATEFUL else ()
     missing = [f"{method}()" for method in methods if not callable(getattr(tracked, method, None))]

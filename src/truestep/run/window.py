@@ -99,9 +99,7 @@ class LogWindow:
 
     def _averages_on_host(self) -> dict[str, Tensor | float]:
         _read(self._values.values())
-        return {
-            name: _mean(values, [*map(float, self._weights[name])]) for name, values in self._values.items()
-        }
+        return {name: _mean(each, [*map(float, self._weights[name])]) for name, each in self._values.items()}
 
     def state_dict(self) -> dict[str, Any]:
         """Return the window as tensors."""

@@ -14,8 +14,7 @@ from typing import get_args
 import torch
 
 import truestep
-from truestep.core.accelerator import accelerator_here, card_facts
-from truestep.core.devices import usable_device
+from truestep.core.accelerator import accelerator_here, card_facts, usable_device
 from truestep.core.results import RenderableType, Result
 from truestep.selfcheck.checks import CHECKS
 from truestep.selfcheck.training import CheckedDevice, Outcome, Seen

@@ -17,8 +17,9 @@ from support import warm
 
 import truestep as ts
 from truestep.core.errors import OptionError
-from truestep.machine.dtypes import carriers, computing
+from truestep.machine.dtypes import computing
 from truestep.machine.dtypes.numbers import dtype_numbers
+from truestep.machine.dtypes.report import onnx_dtype_names
 
 DTYPES = {value for value in vars(torch).values() if isinstance(value, torch.dtype)}
 
@@ -132,7 +133,7 @@ def test_an_installed_onnx_is_asked_instead_of_the_table(monkeypatch, report):
         kinds = types.SimpleNamespace(DataType={"FLOAT": 1, "STRING": 8})
         made = types.SimpleNamespace(__version__="0.1", TensorProto=kinds, __spec__=object())
         monkeypatch.setitem(sys.modules, "onnx", made)
-        assert carriers.onnx_dtype_names() == ({"float32": "FLOAT"}, "onnx 0.1")
+        assert onnx_dtype_names() == ({"float32": "FLOAT"}, "onnx 0.1")
 
 
 def test_the_old_names_are_torchs_own(rows):

@@ -24,7 +24,7 @@ def package(tmp_path):
     return write
 
 
-def test_the_installed_torch_is_described_without_being_imported():
+def test_the_installed_torch_is_described_without_being_imported_as_by_the_real_import():
     torch = pytest.importorskip("torch")
     code = """
 import sys
@@ -34,23 +34,17 @@ print(build.version, build.loads, build.gloo, build.num_threads, build.cuda, "to
 """
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     gloo = "USE_GLOO=ON" in torch.__config__.show()
-    threads = int(
-        subprocess.check_output([sys.executable, "-c", "import torch; print(torch.get_num_threads())"])
-    )
+    path = [place for place in sys.path if place]
+    imported = TorchProbe(path=path, real_import=True).finish()
+    assert TorchProbe(path=path).finish() == imported
     assert result.stdout.split() == [
         torch.__version__,
         "True",
         str(gloo),
-        str(threads),
+        str(imported.num_threads),
         str(torch.version.cuda),
         "False",
     ]
-
-
-def test_the_short_way_and_the_real_import_say_the_same():
-    pytest.importorskip("torch")
-    path = [place for place in sys.path if place]
-    assert TorchProbe(path=path).finish() == TorchProbe(path=path, real_import=True).finish()
 
 
 def test_a_torch_that_is_imported_here_is_asked_itself():

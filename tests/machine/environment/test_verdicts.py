@@ -19,8 +19,7 @@ from truestep.machine.environment.system import (
     PythonInstallation,
 )
 from truestep.machine.environment.torch_build import TorchBuild
-from truestep.machine.gpus.pci import PciCard
-from truestep.machine.gpus.records import Gpu, GpuReport
+from truestep.machine.gpus.records import Gpu, GpuReport, PciCard
 
 GIB = 2**30
 TORCH = TorchBuild(

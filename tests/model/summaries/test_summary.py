@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """The summary: right against formulas and torch's allocator, changes nothing, speaks plainly of models that fail."""
 
+import contextlib
 import copy
 import importlib.util
 import io
@@ -202,8 +203,21 @@ def test_the_terminal_is_not_left(width):
     assert "encoder.layers.0" not in screen.getvalue()
 
 
+@contextlib.contextmanager
+def one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
 def measured_peak(model, batch, make, dtype, tmp_path):
-    """The most that torch's CPU allocator held in the second step, by the profiler's own record."""
+    """The most that torch's CPU allocator held in the second step, by the profiler's own record.
+
+    On one thread: a kernel's scratch memory is there once for each thread.
+    """
     optimizer = make(model.parameters())
     arguments = batch if isinstance(batch, tuple) else (batch,)
     held = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), *model.buffers(), *arguments])
@@ -235,9 +249,11 @@ def measured_peak(model, batch, make, dtype, tmp_path):
     return held + peak
 
 
-# In bf16 torch's CPU kernels convert whole operands in scratch memory that no tensor holds: 21 % (U-Net) and 37 % (ViT) of
-# what the allocator gives. The same step run on real tensors shows the same tensors as ours.
-SCRATCH = {("U-Net", "bf16-mixed"): 0.25, ("ViT", "bf16-mixed"): 0.40}
+# In bf16 torch's CPU kernels convert whole operands in scratch memory that no tensor holds: 19 % (U-Net) and 37 % (ViT) of
+# what the allocator gives, 51 % (U-Net) on a processor whose convolutions have no bf16. The same step run on real tensors
+# shows the same tensors as ours.
+HAS_BF16 = torch.ops.mkldnn._is_mkldnn_bf16_supported()
+SCRATCH = {("U-Net", "bf16-mixed"): 0.25 if HAS_BF16 else 0.55, ("ViT", "bf16-mixed"): 0.40}
 CHEAP = [("MLP", "sgd", "float32"), ("ViT", "adamw", "float32"), ("ConvNeXt", "adamw", "bf16-mixed")]
 CASES = [
     (name, optimizer, precision)
@@ -260,5 +276,6 @@ def test_training_memory_is_within_15_per_cent_of_torchs_profiler(name, optimize
     each = ARCHITECTURES[name]
     model = each.make().train()
     found = ts.summary(model, each.batch(), optimizer=optimizer, precision=precision).memory
-    measured = measured_peak(model, each.batch(), OPTIMIZERS[optimizer], PRECISIONS[precision], tmp_path)
+    with one_thread():
+        measured = measured_peak(model, each.batch(), OPTIMIZERS[optimizer], PRECISIONS[precision], tmp_path)
     assert found.peak_bytes == pytest.approx(measured, rel=SCRATCH.get((name, precision), 0.15))

@@ -8,7 +8,7 @@ from pathlib import Path
 import torch
 from programs.compose import Program
 from programs.laws.comparing import apart
-from programs.laws.running import Trial, chance, notes
+from programs.laws.running import Trial, chance, notes, refusals
 
 WITHIN = 1e-6  # in float64, after some updates: where a true gradient is 0 an adaptive optimizer steps on its rounding
 
@@ -29,6 +29,8 @@ def agreed(
     """Hold a run on one number of processes after the other, in float64, against that of one process."""
     drawn = chance(program, law)
     sizes = drawn.choice(numbers)
+    if any(refusals(habit, program, law, ("refused",)) for habit in program.habits):
+        sizes = [max(sizes)]  # several processes refuse it, where one has not begun it
     if any(habit.has("not under", "resume") for habit in program.habits):
         sizes = sizes[-1:]  # what such a program holds in the middle, a list of batches say, is not saved
     given = {

@@ -12,7 +12,10 @@ def is_refused_in_words(program: Program, folder: Path) -> str:
     from programs.draws import laws_that_refuse
     from programs.laws import LAWS, under
 
-    law = chance(program, "refused").choice(laws_that_refuse(program))
+    laws = laws_that_refuse(program)
+    if not laws:  # a simpler program than the one that was drawn
+        return "run"
+    law = chance(program, "refused").choice(laws)
     program = under(program, law)
     try:
         LAWS[law](program, folder)

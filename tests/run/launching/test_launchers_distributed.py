@@ -12,7 +12,7 @@ import pytest
 from support.ranks import environment, free_port
 
 PROGRAM = Path(__file__).parents[1] / "programs" / "place.py"
-PAGE = Path(__file__).parents[3] / "docs" / "many-processes.md"
+PAGE = Path(__file__).parents[3] / "docs" / "clusters.md"
 LOSS, WEIGHT = (
     "7.0",
     "[0.7, 0.6]",

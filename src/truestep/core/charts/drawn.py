@@ -19,10 +19,7 @@ class DrawnCurve(NamedTuple):
 
 
 def chart_data(
-    curves: Sequence[DrawnCurve],
-    steps: ChartAxis,
-    axes: tuple[ChartAxis, ChartAxis | None],
-    unit: str,
+    curves: Sequence[DrawnCurve], steps: ChartAxis, axes: tuple[ChartAxis, ChartAxis | None], unit: str
 ) -> dict[str, object]:
     """Return the curves on their axes, rounded to what can be read off."""
     axis, other = axes

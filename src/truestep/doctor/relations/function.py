@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from truestep.core.errors import BatchError, LossError, check_flag, nearest_names
+from truestep.core.errors import BatchError, LossError, nearest_names
 from truestep.core.results import RenderableType, Result, result_facts
 from truestep.core.wording import a_type, counted
 from truestep.doctor.relations.examples import UnclearExamplesError, find_examples
@@ -96,8 +96,6 @@ def relations(
             f"ts.relations(loss, ...) was given {a_type(loss)} and needs the loss as a function of the batch, since it is "
             "computed on other batches too: ts.relations(lambda batch: criterion(net(batch[0]), batch[1]), batch, trains=net)."
         )
-    check_flag("ts.relations", "decomposable", decomposable)
-    check_flag("ts.relations", "causal", causal)
     try:
         examples = find_examples(batch, dim)
     except UnclearExamplesError as error:

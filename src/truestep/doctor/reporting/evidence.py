@@ -25,7 +25,9 @@ def evidence_value_text(value: object) -> str:
 
 WORDS: Mapping[str, Words] = {
     "after_steps": lambda steps: f"{steps} optimizer steps had been made by then.",
-    "at_most_by_chance": "By chance it would be {} of them at the most.",
+    "at_most_by_chance": lambda number: (
+        f"Chance alone would give {f'at most {number:.4g}' if number else 'none'}."
+    ),
     "backwards": None,
     "backwards_since_last_step": "backward() was called {} times since the step before.",
     "batch_size": "The batch size is {}.",
@@ -87,7 +89,7 @@ WORDS: Mapping[str, Words] = {
     "symbols": "The symbols have the shape {}.",
     "target": None,
     "targets": "The targets: {}.",
-    "trained_on_and_looked_at": "Of training {} examples were looked at.",
+    "trained_on_and_looked_at": "They were compared with {} training examples.",
     "training": None,
     "training_set": lambda number: f"The training loader has {counted(number, 'example')}." if number else "",
     "units": None,

@@ -45,6 +45,9 @@ class Dispatcher:
         self.seconds = 0.0  # spent on watching
         self.switch_layers: Callable[[bool], None] = lambda _live: None  # set by who hooks the layers
         self.rest_operations: Callable[..., None] = lambda _resting, **_: None  # likewise
+        self.hears: Callable[[str, dict[str, Any]], None] | None = (
+            None  # each operation and its options, likewise
+        )
         self.experiments: Experiments | None = None  # set where a run is experimented with
         self._depth = WatchDepth()
         self._handlers = {event: _handlers(checks, event) for event in EVENTS}

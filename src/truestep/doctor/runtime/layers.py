@@ -80,9 +80,13 @@ class WatchedLayerHooks:
         if outermost and not isinstance(module, nn.modules.loss._Loss):
             dispatcher.tell("on_forward", module, args, kwargs, output)
 
-    def _tell_of(self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...]) -> None:
+    def _tell_of(
+        self, name: str, result: Any, given: list[Tensor], args: tuple[Any, ...], named: dict[str, Any]
+    ) -> None:
         if not self._dispatcher.live or not self._dispatcher.sees():
             return
+        if self._dispatcher.hears is not None:
+            self._dispatcher.hears(name, named)
         if name == "grad" and isinstance(result, Tensor):
             self._dispatcher.recorder.steps.read_gradient()
         if not self._only_gradients:

@@ -21,11 +21,11 @@ from truestep.doctor.runtime.ordinary import watch_may_look
 _READS = frozenset(
     {"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__bool__", "__repr__", "__format__"}
 )
-Tell = Callable[[str, Any, list[Tensor], tuple[Any, ...]], None]
+Tell = Callable[[str, Any, list[Tensor], tuple[Any, ...], dict[str, Any]], None]
 
 
 class WatchedOperationMode(TorchFunctionMode):
-    """Tells of the result of each operation, of the tensors that it was given, and of all that it was given in order."""
+    """Tells of each operation's result, of the tensors that it was given, and of all that it was given in order and by name."""
 
     def __init__(self, tell: Tell) -> None:
         super().__init__()
@@ -51,7 +51,7 @@ class WatchedOperationMode(TorchFunctionMode):
         if (is_told or isinstance(result, list)) and self.is_on and watch_may_look():
             given = watched_operation_tensors(args, kwargs)
             made = result if isinstance(result, (Tensor, tuple, list)) else ()
-            self._tell(watched_operation_name(func), made, given, args)
+            self._tell(watched_operation_name(func), made, given, args, kwargs or {})
         return result
 
     def switch(self, live: bool) -> None:

@@ -74,7 +74,7 @@ class ProbePassage:
     def _leave(self, _module: nn.Module, _args: Any, _output: Any) -> None:
         self._layers.pop()
 
-    def _note(self, name: str, result: Any, given: list[Tensor], _args: tuple[Any, ...]) -> None:
+    def _note(self, name: str, result: Any, given: list[Tensor], *_: Any) -> None:
         path, line = watched_user_line()
         before = tuple(self._known[id(each)] for each in given if id(each) in self._known)
         for each in (result,) if isinstance(result, Tensor) else result:

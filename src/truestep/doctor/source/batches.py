@@ -2,13 +2,16 @@
 """What the batches of a loop are cut from, and how many there are, where the data are tensors in sight."""
 
 import ast
+import sys
+from collections.abc import Iterator
 
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, method_of
+from truestep.doctor.source.names import Class, last_part, method_of
 from truestep.doctor.source.numbers import whole_number
-from truestep.doctor.source.values import argument, constant, forwards_all, literal, seen_through
+from truestep.doctor.source.once import each_once
+from truestep.doctor.source.values import argument, constant, forwards_all, literal, seen_through, sources
 
 RUN = "truestep.Run"
 LOADER = "torch.utils.data.DataLoader"
@@ -17,6 +20,15 @@ _BARE = (*functions("hands on what it is given"), "batches")
 _MAKERS = operations(shape="sized")
 _SIZE_AT = {"randint": 2, "full": 0}
 _ROWS_STAY = operations(shape="same") | {"unsqueeze"}
+_WRAPPERS = tuple(
+    f"torch.utils.data.{each}" for each in ("Subset", "ConcatDataset", "ChainDataset", "random_split")
+)
+# Libraries whose data sets give the row of the index that they are asked for.
+_KEEPS_INDEX = sys.stdlib_module_names | {
+    "cv2", "datasets", "dgl", "h5py", "medmnist", "monai", "numpy", "ogb", "pandas", "PIL", "polars", "pyarrow", "scipy",
+    "seaborn", "sklearn", "torch", "torch_geometric", "torchaudio", "torchtext", "torchvision", "tqdm", "transformers",
+    "truestep", "wilds", "xarray", "zarr",
+}  # fmt: skip
 
 
 def source_of(module: SourceModule, loop: ast.For | ast.AsyncFor) -> ast.Call | None:
@@ -47,24 +59,6 @@ def tensors_of(module: SourceModule, source: ast.Call) -> list[ast.expr] | ast.e
     if isinstance(data, ast.Tuple):
         return list(data.elts)
     return data
-
-
-def cut_from(module: SourceModule, binding: Binding) -> ast.expr | None:
-    """Return the tensor that a loop's variable is a batch of."""
-    loop = module.enclosing(binding.node, ast.For)
-    source = source_of(module, loop) if loop is not None else None
-    tensors = tensors_of(module, source) if source is not None else None
-    if loop is None or tensors is None:
-        return None
-    target: ast.expr = loop.target
-    counted = isinstance(loop.iter, ast.Call) and _name(module, loop.iter) == "enumerate"
-    if counted and isinstance(target, ast.Tuple) and len(target.elts) == 2:
-        target = target.elts[1]
-    if not isinstance(tensors, list):
-        return tensors if target is binding.node else None
-    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
-    pairs = zip(parts, tensors, strict=False)
-    return next((tensor for part, tensor in pairs if part is binding.node), None)
 
 
 def num_batches(module: SourceModule, source: ast.Call) -> int | None:
@@ -114,6 +108,73 @@ def num_rows(module: SourceModule, tensor: ast.expr | None) -> int | None:
     stays = isinstance(made.func, ast.Attribute) and made.func.attr in _ROWS_STAY and not name
     first = constant(made.args[0]) if made.args and stays else None
     return num_rows(module, made.func.value) if stays and first != 0 else None  # type: ignore[attr-defined]
+
+
+def rows_behind(module: SourceModule, data: ast.expr) -> Iterator[ast.expr]:
+    """Yield what a loader's rows are read from, and what lies behind: names, functions, what only cuts, joins or wraps."""
+    return each_once([data], lambda node: _one_wrapping_less(module, node))
+
+
+def _one_wrapping_less(module: SourceModule, node: ast.expr) -> list[ast.expr]:
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
+        return [node.left, node.right]
+    if not isinstance(node, ast.Call):
+        return [each for each, _ in sources(module, node) if each is not None and each is not node]
+    if module.qualify(node.func) in _WRAPPERS:
+        inner = seen_through(module, node.args[0] if node.args else argument(node, None, "dataset"))
+        return (
+            inner.elts if isinstance(inner, (ast.List, ast.Tuple)) else [inner] if inner is not None else []
+        )
+    if (owner := module.classes.of(node)) is not None and module.classes.named(node.func) is owner:
+        return _read_by_index(module, owner)
+    return module.functions.results(module.functions.target(node))
+
+
+def _read_by_index(module: SourceModule, owner: Class) -> list[ast.expr]:
+    """Return the objects that an object hands the index on to: `self.rows[i]`; what functions give are tables, as a rule."""
+    method = module.classes.method(owner, "__getitem__")
+    asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
+    items = module.inside(method, ast.Subscript) if method is not None else []
+    kept = [
+        each.value
+        for each in items
+        if isinstance(each.value, ast.Attribute)
+        and isinstance(each.slice, ast.Name)
+        and each.slice.id == asked
+    ]
+    made = [each for held in kept for each, _ in sources(module, held)]
+    return [each for each in made if isinstance(each, ast.Call) and last_part(each.func)[:1].isupper()]
+
+
+def is_out_of_sight(module: SourceModule, made: ast.expr) -> bool:
+    """Tell rows of a class that no file of the program holds, of no library that is known to give the row it is asked for."""
+    if not isinstance(made, ast.Call):
+        return False
+    owner = module.classes.of(made)
+    if owner is None:
+        return module.functions.target(made) is None and _is_of_elsewhere(module, made.func)
+    bases = [base for each in module.classes.lineage(owner) for base in each.bases]
+    unseen = [base for base in bases if module.classes.named(base) is None]
+    has_rows = module.classes.method(owner, "__getitem__") is not None
+    return not has_rows and any(_is_of_elsewhere(module, base) for base in unseen)
+
+
+def _is_of_elsewhere(module: SourceModule, name: ast.expr) -> bool:
+    """Tell what is imported, from no file of the program, and given no other meaning."""
+    root = name
+    while isinstance(root, ast.Attribute):
+        root = root.value
+    names = module.resolver.names
+    bound = names.bindings(root) if isinstance(root, ast.Name) else []
+    if not bound or any(each.how != "import" for each in bound):
+        return False
+    if (full := module.qualify(name)) is not None:
+        return full.partition(".")[0] not in _KEEPS_INDEX
+    nodes = [each.node for each in bound if isinstance(each.node, ast.ImportFrom)]
+    trees = [(names.index.tree_of(each), each) for each in nodes]
+    return any(
+        each.level and names.find_module(tree, each.module or "", each.level) is None for tree, each in trees
+    )
 
 
 def sizes_of(module: SourceModule, call: ast.Call) -> list[ast.expr] | None:

@@ -5,16 +5,13 @@ import ast
 import builtins
 
 from truestep.doctor.library.operations import CUTS, MAKERS
-from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, given_to
-from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import constant
 
 _OFF = {"no_grad", "inference_mode"}
 _BUILTINS = frozenset(dir(builtins))
-_NUMBERS = ("float", "int", "torch.tensor")  # what these give is made anew
 _MOST = 60  # expressions that are looked at for one loss
 
 
@@ -80,18 +77,3 @@ def switches_off(node: ast.expr) -> bool:
     name = own_name(node.func if isinstance(node, ast.Call) else node)
     given = [constant(each) for each in given_to(node)] if isinstance(node, ast.Call) else []
     return name in _OFF or (name == "set_grad_enabled" and given == [False])
-
-
-@asked_once(False)
-def has_no_graph(module: SourceModule, node: ast.expr | None, depth: int = 0) -> bool:
-    """Tell whether a value that was computed is without its graph on every way to it: detached, a number, under no_grad."""
-    if node is None:
-        return False
-    if isinstance(node, ast.Call):
-        if loses_graph(node) or module.qualify(node.func) in _NUMBERS or is_without_grad(module, node):
-            return True
-        function = module.functions.target(node)
-        given = module.functions.results(function)
-        return bool(given) and all(has_no_graph(module, each, depth + 1) for each in given)
-    values = module.definitions(node)
-    return bool(values) and all(has_no_graph(module, each, depth + 1) for each in values)

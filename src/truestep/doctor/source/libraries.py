@@ -58,8 +58,6 @@ LOADERS_GIVEN: dict[str, dict[str, tuple[int, str]]] = {
 }
 
 
-_MODES: dict[object, str] = {"min": "min", "max": "max"}
-
 TRAINERS = ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer")
 # What divides the loss by the number of batches in an update, by the option that tells it that number.
 DIVIDES_LOSS = {

@@ -6,13 +6,16 @@ import re
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.uses import is_behind_exit
 
 _MADE_LATER = re.compile(r"version|_pb2|^_|_(ext|cuda|cpp|c)$", re.IGNORECASE)  # by a build
 _CALLED_BY_OTHERS = re.compile(r"^(test|main$|_?pytest|setup|__|on_)|_main$", re.IGNORECASE)
 
 
 def is_never_run(module: SourceModule, node: ast.AST) -> bool:
-    """Tell whether a file ends with an ImportError before a node, or nobody in sight says the name of its function."""
+    """Tell whether a file ends before a node, by `exit()` or an ImportError, or nobody in sight says its function's name."""
+    if is_behind_exit(module, node):
+        return True
     missing = _missing_import(module, module.tree)
     if missing is not None and getattr(node, "lineno", 0) > missing.lineno:
         return True

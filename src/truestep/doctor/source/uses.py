@@ -10,14 +10,16 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.decorators import leaves_alone
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import EXITS, dotted, walk
+from truestep.doctor.source.names import EXITS, Function, dotted, walk
 from truestep.doctor.source.once import each_once
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
 _INNER = frozenset((ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef))
 _OF_OTHERS = frozenset((ast.Global, ast.Nonlocal))
+_ENDS_PROGRAM = ("exit", "quit", "sys.exit", "os._exit")
 _SEES_ALL = ("locals", "vars", "eval", "exec", "globals")  # what calls these may read any name
 
 
@@ -200,7 +202,7 @@ def _without_pass(body: list[ast.stmt]) -> list[ast.stmt]:
 
 
 def is_behind_exit(module: SourceModule, node: ast.AST) -> bool:
-    """Tell what stands behind a break, a continue, a return or a raise of its block, and never runs."""
+    """Tell what stands behind a break, a continue, a return, a raise or an `exit()` of its block, and never runs."""
     below = node
     for above in module.ancestors(node):
         if below in _behind_exits(module, above):
@@ -216,11 +218,17 @@ def _behind_exits(module: SourceModule, owner: ast.AST) -> frozenset[ast.AST]:
         blocks = [getattr(owner, name, None) for name in ("body", "orelse", "finalbody")]
         behind: list[ast.AST] = []
         for block in (each for each in blocks if isinstance(each, list)):
-            first = next((i for i, each in enumerate(block) if isinstance(each, EXITS)), len(block))
+            first = next((i for i, each in enumerate(block) if _ends(each)), len(block))
             behind += block[first + 1 :]
         module.remembered[key] = frozenset(behind)
     found: frozenset[ast.AST] = module.remembered[key]
     return found
+
+
+def _ends(statement: ast.AST) -> bool:
+    """Tell what leaves a block in whatever case: `return`, and `exit()`, which ends the program."""
+    call = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(statement, EXITS) or (isinstance(call, ast.Call) and dotted(call.func) in _ENDS_PROGRAM)
 
 
 def is_in_comment(text: str, place: str) -> bool:
@@ -256,6 +264,18 @@ def reads_followed(module: SourceModule, read: ast.expr) -> list[ast.expr]:
         for each in each_once([read], lambda each: _reads_inside(module, each) or ())
     }
     return [each for each, further in inner.items() if further is None]
+
+
+def is_handed_on(module: SourceModule, function: Function) -> bool:
+    """Tell a function that others call as often as they like: it is given away, registered by a decorator, or a lambda calls it."""
+    if isinstance(function, ast.Lambda) or not leaves_alone(module.resolver, function):
+        return True
+    reads = [each for file in module.program.linked for each in file.read_under(function.name)]
+    away = [each for each in reads if not module.resolver.index.is_called(each)]
+    scopes = [module.home(call).scope(call) for call in module.functions.callers(function)]
+    return any(isinstance(each, ast.Lambda) for each in scopes) or any(
+        isinstance(each, ast.Attribute) or module.functions.named(each) is function for each in away
+    )
 
 
 def _reads_inside(module: SourceModule, read: ast.expr) -> list[ast.expr] | None:

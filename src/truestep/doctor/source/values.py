@@ -232,6 +232,26 @@ def last_operations(
     return found
 
 
+def last_operands(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
+    """Yield what each operation was applied to that `last_operations` names; None where that stands in another function."""
+    for origin, _ in sources(module, node):
+        if not isinstance(origin, ast.Call) or module.functions.target(origin) is not None:
+            yield None
+        elif origin.args and (module.qualify(origin.func) or _is_one_layer(module, origin.func)):
+            yield origin.args[0]
+        elif isinstance(origin.func, ast.Attribute) and module.kind(origin.func) != "module":
+            yield origin.func.value
+        else:
+            yield None
+
+
+def _is_one_layer(module: SourceModule, function: ast.expr) -> bool:
+    """Tell `nn.Softmax(1)`, where it is written or under a name."""
+    made = [function] if isinstance(function, ast.Call) else list(value_origins(module, function))
+    names = [module.qualify(each.func) or "" if isinstance(each, ast.Call) else "" for each in made]
+    return all(each.startswith("torch.nn.") and each not in _LAYERS for each in names)
+
+
 def _operation(module: SourceModule, call: ast.Call, depth: int, position: Position) -> set[str | None]:
     qualified = module.qualify(call.func)
     if (qualified and qualified.startswith(("torch.nn.functional.", "torch.special."))) or (

@@ -56,9 +56,8 @@ def total_gradient_norm(gradients: list[Tensor], norm_type: float = 2.0) -> Tens
     if norm_type == math.inf:
         # torch has no largest element of an empty tensor
         gradients = [gradient for gradient in gradients if gradient.numel()] or [gradients[0].new_zeros(1)]
-    if any(
-        map(torch.is_complex, gradients)
-    ):  # real ones beside them: torch groups by type, in an order of its own
+    # real ones beside them: torch groups by type, in an order of its own
+    if any(map(torch.is_complex, gradients)):
         return torch.nn.utils.get_total_norm(gradients, norm_type)
     norms = torch.stack(gradient_norms(gradients, norm_type))
     norm: Tensor = torch.linalg.vector_norm(norms, norm_type)

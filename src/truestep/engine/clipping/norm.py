@@ -33,9 +33,7 @@ class ClipNorm(Clip):
                 "number (1.0 is usual); for no clipping leave clip=None."
             )
         if not self.norm_type >= 1:
-            raise OptionError(
-                f"norm_type={self.norm_type} is no norm; give 1, 2, float('inf') or another p >= 1."
-            )
+            raise OptionError(f"norm_type={self.norm_type} is no norm; give 1, 2, float('inf') or a p >= 1.")
 
     def apply(self, gradients: Gradients, norm: Tensor) -> None:
         """Multiply by max_norm / norm where that is below one (the formula of `torch.nn.utils.clip_grad_norm_`)."""

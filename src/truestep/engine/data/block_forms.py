@@ -6,7 +6,7 @@ from itertools import islice
 from typing import Any
 
 import numpy as np
-from torch.utils.data import ConcatDataset
+from torch.utils.data import ConcatDataset, Dataset, IterableDataset
 
 from truestep.core.errors import DataError
 
@@ -97,3 +97,33 @@ def _rows_of(metadata: Any) -> Iterator[int]:
     """Yield the rows of each group that a Parquet file's metadata names; metadata of anything else names none."""
     for number in range(getattr(metadata, "num_row_groups", 0)):
         yield metadata.row_group(number).num_rows
+
+
+class WholeDataset(Dataset[Any]):
+    """The samples of all ranks, by number: MosaicML Streaming and litdata give any, and count only those of one rank."""
+
+    def __init__(self, counted: Any, sizes: list[int]) -> None:
+        self.counted, self._sizes = counted, sizes
+
+    def __len__(self) -> int:
+        return sum(self._sizes)
+
+    def __getitem__(self, number: int) -> Any:
+        return self.counted[number]
+
+    def block_sizes(self) -> list[int]:
+        """Return how many samples lie in each shard."""
+        return self._sizes
+
+
+def whole_of_ranks(data: Any) -> Any:
+    """Return the data of all ranks where a data set counts only one's, and its shards say how many there are."""
+    if not isinstance(data, IterableDataset) or (told := shard_sizes(data)) is None:
+        return data
+    sizes = [int(size) for size in told]
+    return WholeDataset(data, sizes) if sum(sizes) > len(data) else data  # type: ignore[arg-type]
+
+
+def given_dataset(data: Any) -> Any:
+    """Return what was given, where the whole of it stands for it."""
+    return data.counted if isinstance(data, WholeDataset) else data

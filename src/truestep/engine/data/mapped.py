@@ -13,16 +13,15 @@ from torch.utils.data import Subset
 from truestep.core.accelerator import runs_ahead
 from truestep.engine.batches import Making
 from truestep.engine.choices import Choice
+from truestep.engine.data.block_forms import given_dataset
 from truestep.engine.data.blocks import cost_of_uniform_shuffle
 from truestep.engine.data.options import DataOptions
-from truestep.engine.data.order import BatchOrder, BatchRequest
+from truestep.engine.data.order import BatchBlock, BatchOrder, BatchRequest
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.probe import SampleProbe, SampleProbing
 from truestep.engine.data.samples import SeededSamples
-from truestep.engine.data.sharing import shared_order
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.data.transfer import batches_to_device
-from truestep.engine.data.whole import given_dataset
 from truestep.engine.data.workers import WorkerPool, choose_num_workers
 from truestep.engine.processes.shares import WHOLE, RankShare
 
@@ -67,15 +66,10 @@ class MappedSource(BatchSource):
         count = int(workers.value)
         self._pool = WorkerPool(samples, count, options, pin=runs_ahead(device)) if count else None
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the batches of `epoch` from number `start` on."""
-        return (made.batch for made in self.made(epoch, start))
-
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
-        """Yield the same batches, each with the number of samples that it was made of."""
-        sizes: deque[tuple[int, int | None]] = (
-            deque()
-        )  # of the batches that were asked for: workers are ahead of the loop
+        """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of."""
+        # of the batches that were asked for: workers are ahead of the loop
+        sizes: deque[tuple[int, int | None]] = deque()
         requests = _noted(self._order.requests(epoch, start), sizes)
         load = self._samples.__getitem__
         host = map(load, requests) if self._pool is None else self._pool.batches(requests)
@@ -165,3 +159,37 @@ def _randomness(probe: SampleProbe | None) -> list[Choice]:
         "truestep.sample_rng()"
     )
     return [keyed, Choice("sample randomness", "not repeatable", reason, weakens=True)]
+
+
+def shared_order(order: BatchOrder, share: RankShare) -> BatchOrder:
+    """Return this process's part of an order; the whole where it is alone."""
+    return order if share.size == 1 else SharedOrder(order, share)
+
+
+class SharedOrder(BatchOrder):
+    """The rows of each batch that one process takes; the batches are counted as the whole ones are."""
+
+    def __init__(self, whole: BatchOrder, share: RankShare) -> None:
+        self._whole, self._share = whole, share
+        self.num_batches, self.num_samples = whole.num_batches, whole.num_samples
+
+    def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
+        """Yield the batches of `epoch` from number `start` on, several at a time; some may be empty."""
+        for block in self._whole.blocks(epoch, start):
+            parts = [self._share.of(size) for size in block.sizes]
+            firsts = np.cumsum([0, *block.sizes[:-1]])
+            taken = [
+                block.indices[first + part.start : first + part.stop]
+                for first, part in zip(firsts, parts, strict=True)
+            ]
+            yield BatchBlock(block.position, np.concatenate(taken), [*map(len, taken)], block.sizes)
+
+    def requests(self, epoch: int, start: int) -> Iterator[BatchRequest]:
+        """Yield the batches one at a time; where none of a batch's rows is this process's, its first, marked."""
+        for request in self._whole.requests(epoch, start):
+            total = len(request.indices)
+            part = self._share.of(total)
+            if part.start == part.stop:
+                yield BatchRequest(epoch, request.position, request.indices[:1], True, total)
+            else:
+                yield BatchRequest(epoch, request.position + part.start, request.indices[part], False, total)

@@ -100,11 +100,8 @@ def _several_sets(data: Any) -> str | None:
         f"data is {a_type(data)} of the data sets {', '.join(map(repr, splits))}, and not of columns. Each is "
         f"a source of its own:\n    train = run.data(data[{first!r}], batch_size=64{shuffle})"
     )
-    return (
-        told
-        if len(splits) == 1 or not _SPLITS.isdisjoint(splits)
-        else f"{told}\nor all of them, mixed:\n{_MIXED}"
-    )
+    is_whole = len(splits) == 1 or not _SPLITS.isdisjoint(splits)
+    return told if is_whole else f"{told}\nor all of them, mixed:\n{_MIXED}"
 
 
 _SPLITS = {"train", "test", "validation", "val", "valid", "dev"}  # nobody mixes these

@@ -12,12 +12,7 @@ from torch.utils.data import Dataset
 from truestep.engine.choices import Choice
 from truestep.engine.data.draws import SampleIndices
 from truestep.engine.data.mapped import MappedSource
-from truestep.engine.data.mixture import (
-    Counts,
-    MixtureDraws,
-    refuse_endless_evaluation,
-    told_of_draws,
-)
+from truestep.engine.data.mixture import Counts, MixtureDraws, refuse_endless_evaluation, told_of_draws
 from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource, MadeBatch
@@ -49,9 +44,8 @@ class MixtureOrder(BatchOrder):
         self._draws, self._orders, self._drop_last = draws, orders, drop_last
         self._begins_again = draws.mixture.at_end == "again"
         self.sizes = sizes
-        self._read: dict[
-            tuple[int, int], str
-        ] = {}  # of a schedule: what was drawn up to a batch, until that is given out
+        # of a schedule: what was drawn up to a batch, until that is given out
+        self._read: dict[tuple[int, int], str] = {}
         self._firsts = [end - size for end, size in zip(accumulate(sizes), sizes, strict=True)]
 
     def blocks(self, epoch: int, start: int) -> Iterator[BatchBlock]:
@@ -116,12 +110,8 @@ class MixtureByNumber(BatchSource):
         why = "each sample's source is a function of the seed and its position"
         self.choices = [Choice("mixture", ", ".join(draws.names), why), *mixed.choices]
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the batches of `epoch` from number `start` on."""
-        return (made.batch for made in self.made(epoch, start))
-
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
-        """Yield the same batches, each with the number of samples that it was made of."""
+        """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of."""
         for number, made in enumerate(self._mixed.made(epoch, start), start + 1):
             self._place = (epoch, number)
             yield made._replace(read=self._order.take_digest(epoch, number - 1))

@@ -114,16 +114,11 @@ class MixtureOfStreams(BatchSource):
         for part in self._parts:
             part.source.tell_choices(partial(_tell_of_part, told, part.name))
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the batches of `epoch` from number `start` on."""
-        return (made.batch for made in self.made(epoch, start))
-
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on; they are read again up to there where no place is known."""
         saved = self._state if self._is_at(epoch, start) else {}
-        if (
-            saved and sum(saved["drawn"].values()) < start * self._draws.batch_size
-        ):  # its last batch was short
+        # its last batch was short
+        if saved and sum(saved["drawn"].values()) < start * self._draws.batch_size:
             return
         if not (saved and self._is_loaded):
             self._load_sources(saved)
@@ -200,9 +195,7 @@ class MixtureOfStreams(BatchSource):
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads."""
         refuse_endless_evaluation(self._draws.mixture)
-        raise DataError(
-            "net.evaluate was given a mixture with a stream in it: evaluate its sources one by one."
-        )
+        raise DataError("net.evaluate was given a mixture with a stream in it: evaluate its sources singly.")
 
     def form(self) -> str:
         """Return types and shapes of its first batch."""

@@ -22,9 +22,7 @@ from truestep.engine.data.order import BatchOrder, FixedSizeOrder
 def choose_batch_order(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
     """Return the order that `options` ask for."""
     if num_samples == 0:
-        raise DataError(
-            "the data set is empty: its len() is 0, so there is nothing to train on. Check its path."
-        )
+        raise DataError("the data set is empty: its len() is 0. Check the path that it reads.")
     if options.by_length is not None:
         return _by_length(num_samples, options, seed)
     if options.batch_size is None:
@@ -73,9 +71,7 @@ def choose_draw(num_samples: int, options: DataOptions, seed: int) -> SampleIndi
         return ShuffledSamples(num_samples, seed) if options.shuffle else SequentialSamples()
     weights = SampleNumbers("weights", options.weights).checked(num_samples)
     if not any(piece.any() for _, piece in weights.pieces()):
-        raise DataError(
-            f"all {num_samples} weights are 0, so no sample can be drawn. Give one a positive weight."
-        )
+        raise DataError(f"all {num_samples} weights are 0, so no sample can be drawn: raise one.")
     return WeightedSamples(weights, seed)
 
 

@@ -90,10 +90,6 @@ class StreamSource(BatchSource):
         super().tell_choices(told)
         self._told = told
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the batches of `epoch` from number `start` on."""
-        return (made.batch for made in self.made(epoch, start))
-
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of.
 
@@ -152,9 +148,7 @@ class StreamSource(BatchSource):
         while place.batches < count:
             piece, _ = next(read, (None, None))
             if piece is None:
-                self._refuse(
-                    f"it ended after {place.batches:,} of the {count:,} batches that were read of it"
-                )
+                self._refuse(f"it ended after {place.batches:,} of the {count:,} batches that were read")
                 break
             if piece.is_end:
                 place.note_end(piece)

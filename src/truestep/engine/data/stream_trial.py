@@ -88,10 +88,8 @@ def _patience(place: StreamPlace) -> WorkerPatience:
 
 
 QUIET, LEAST = 5.0, 20.0  # seconds without a sample or computing, and in all
-QUIET_UNKNOWN, MOST = (
-    20.0,
-    120.0,
-)  # a stream that takes longer to come back to its place is as well read again
+# a stream that takes longer to come back to its place is as well read again
+QUIET_UNKNOWN, MOST = 20.0, 120.0
 
 
 def _cause(error: Exception) -> str:

@@ -96,9 +96,8 @@ class SampleStream:
         if not is_of_library(self.data, "webdataset"):
             return False
         stages = getattr(self.data, "pipeline", ())
-        if any(
-            getattr(each, "deterministic", True) is False for each in stages
-        ):  # its shards drawn again and again
+        # its shards drawn again and again
+        if any(getattr(each, "deterministic", True) is False for each in stages):
             return True
         options = [vars(each).get("kw", {}) for each in stages if _function_of(each) == "_shuffle"]
         return any(each.get("rng") is None and each.get("seed") is None for each in options)
@@ -252,6 +251,6 @@ def warned_of_duplicates(pieces: Iterator[StreamedBatch | None]) -> Iterator[Str
                 f"workers {begun[piece.first]} and {piece.worker} began with the same sample: each reads "
                 "the whole stream, so every sample comes several times an epoch. In __iter__ ask "
                 "torch.utils.data.get_worker_info() and read only that worker's part, or write "
-                "num_workers=0.",
+                "num_workers=0."
             )
         yield piece

@@ -3,10 +3,13 @@
 
 import os
 import pickle
+import signal
+import threading
 import warnings
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from functools import partial
+from types import FrameType
 from typing import Any
 
 import torch
@@ -16,8 +19,8 @@ from torch.utils.data import DataLoader, IterableDataset
 from truestep.core import structure
 from truestep.core.accelerator import is_host
 from truestep.core.errors import DataError
+from truestep.core.system import WORKER_ENDED
 from truestep.engine.choices import Choice
-from truestep.engine.data.deaths import defer_worker_deaths, worker_deaths_raised
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.parcel import Parcel, pack, unpack
@@ -246,3 +249,45 @@ def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.de
     # on a CPU the model needs processors too
     count = min(MOST_WORKERS, cpus - 1 if not is_host(device) else cpus // 2)
     return Choice("workers", str(count), f"{cost}; {cpus} processors, training on {device.type}")
+
+
+class _RaisedDeaths(threading.local):
+    """Within this block a worker's death is raised at once, as torch's RuntimeError, also one that came before."""
+
+    is_on = False
+
+    def __enter__(self) -> None:
+        self.is_on = True
+        try:
+            torch._C._error_if_any_worker_fails()
+        except BaseException:
+            self.is_on = False
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        self.is_on = False
+
+
+worker_deaths_raised = _RaisedDeaths()
+_of_torch: Any = None
+
+
+def defer_worker_deaths() -> None:
+    """Take torch's handler over, once it is in place; only a main thread can."""
+    global _of_torch
+    if WORKER_ENDED is None:  # there torch asks the workers themselves
+        return
+    current = signal.getsignal(WORKER_ENDED)
+    if (
+        current is _handle
+        or not callable(current)
+        or threading.current_thread() is not threading.main_thread()
+    ):
+        return
+    _of_torch = current
+    signal.signal(WORKER_ENDED, _handle)
+
+
+def _handle(number: int, frame: FrameType | None) -> None:
+    if worker_deaths_raised.is_on:
+        _of_torch(number, frame)

@@ -15,12 +15,7 @@ from truestep.core.accelerator import send_to_device
 from truestep.engine.gradient_hooks import when_accumulated
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.first_message import FirstMessage, wire_type
-from truestep.engine.strategies.heads import (
-    RankHead,
-    num_head_numbers,
-    read_rank_heads,
-    write_rank_head,
-)
+from truestep.engine.strategies.heads import RankHead, num_head_numbers, read_rank_heads, write_rank_head
 from truestep.engine.strategies.riders import num_bucket_slots, read_bucket_riders, write_bucket_riders
 from truestep.engine.weights import LearnerWeights
 

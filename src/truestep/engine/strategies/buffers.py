@@ -60,9 +60,8 @@ class _BufferPlace:
         found = _digest(now)
         if now.is_cpu:  # elsewhere it would have to be waited for
             number = int(found)
-            self._moves = self._moves or (
-                self._digest not in (None, number) and not was_written
-            )  # as through .data
+            # as through .data
+            self._moves = self._moves or (self._digest not in (None, number) and not was_written)
             self._digest = number
         return found
 

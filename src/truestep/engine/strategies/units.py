@@ -22,9 +22,8 @@ _CONTAINERS = (nn.ModuleList, nn.ModuleDict, nn.Sequential)
 _MEETING = 'a layer of divided weights (strategy="fsdp"), which every rank must call'
 _BACKWARD = 0  # stands for the backward, where a unit's tag is expected
 _ITS_END = 2**32 + 1
-_WITH_INPUTS = (
-    2**33
-)  # added to the tag of a unit whose inputs get gradients: torch sums such a unit's at once, others' at the end
+# added to the tag of a unit whose inputs get gradients: torch sums such a unit's at once, others' at the end
+_WITH_INPUTS = 2**33
 
 
 def fsdp_roots(module: nn.Module) -> list[nn.Module]:
@@ -217,6 +216,4 @@ _OTHER_LAYERS = (
 
 def _without_views(output: Any) -> Any:
     """Return an output with copies of its views: one that is written to in place (`x += y`) would lose torch's hooks."""
-    return map_batch_tensors(
-        lambda each: each.clone() if each.requires_grad and each._is_view() else each, output
-    )
+    return map_batch_tensors(lambda x: x.clone() if x.requires_grad and x._is_view() else x, output)

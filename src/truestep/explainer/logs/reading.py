@@ -73,9 +73,8 @@ class ErrorLog:
 
 def decode_error_log(data: bytes) -> str:
     """Decode a log, whatever bytes stand in it."""
-    encoding = (
-        "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
-    )  # PowerShell's > writes the first; a mark before the second is no text
+    # PowerShell's > writes the first; a mark before the second is no text
+    encoding = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8-sig"
     return data.decode(encoding, "replace")
 
 

@@ -65,11 +65,10 @@ class ExactResume(HelpfulAttributes):
         self._kept = KeptCheckpoints(directory, keep)
         self._begun = Beginning(self._kept)
         # what is dropped goes through Accelerate's loader, which counts
-        self._passes = KeyedPasses(self._number_of_pass, lambda *_: 0)
+        self._passes = KeyedPasses(skipped=lambda *_: 0)
         self._epoch = 0
         self._is_epoch_asked = self._is_in_pass = self._is_save_called = False
         self._batches = self._since = self._saved = 0
-        self._begins: int | None = None
         self._place: dict[str, Any] | None = None
         self._unkept: list[Any] | None = None
         self._load_state()
@@ -99,7 +98,7 @@ class ExactResume(HelpfulAttributes):
         """Yield the batches of a pass, of the first one after a resume those that are left."""
         dropped = 0 if self._place is None else self._place["batches"]
         self._say_epoch_not_asked()
-        self._batches, self._begins, self._is_in_pass = 0, self._epoch, True
+        self._batches, self._passes.begins, self._is_in_pass = 0, self._epoch, True
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self._epoch)
         try:
@@ -161,7 +160,3 @@ class ExactResume(HelpfulAttributes):
                 f"begins at 0 trains {counted(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "
                 "is for epoch in range(N):\n"
             )
-
-    def _number_of_pass(self, loader: Any) -> int | None:
-        number, self._begins = self._begins, None
-        return number

@@ -2,7 +2,7 @@
 """`ts.lightning.ExactResume`, a callback."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
@@ -15,9 +15,6 @@ try:
     from lightning.pytorch import Callback
 except ModuleNotFoundError:
     from pytorch_lightning import Callback  # type: ignore[assignment]
-
-if TYPE_CHECKING:
-    from lightning.pytorch import LightningModule, Trainer
 
 
 class ExactResume(HelpfulAttributes, Callback):
@@ -42,7 +39,7 @@ class ExactResume(HelpfulAttributes, Callback):
         check_number("ts.lightning.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
         self._kept = KeptCheckpoints(directory, keep)
         self._begun, self._every = Beginning(self._kept), every_n_batches
-        self._trainer: Trainer | None = None
+        self._trainer: Any = None
         self._passes = KeyedPasses(self._number_of_pass)
         self._place: dict[str, Any] | None = None
         self._means: dict[str, dict[str, Any]] = {}
@@ -65,7 +62,7 @@ class ExactResume(HelpfulAttributes, Callback):
         return self._kept.path_to_go_on_from()
 
     @HookOfAnInstance
-    def setup(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Begin keyed passes, before the loader is asked for its first."""
         if stage != "fit":
             return
@@ -80,7 +77,7 @@ class ExactResume(HelpfulAttributes, Callback):
         self._since = 0
         self._passes.begin(self._place)
 
-    def on_fit_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+    def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Look at the optimizers, before Lightning loads the state of those that were saved into them."""
         self._begun.optimizers(optimizers_of(trainer.optimizers))
 
@@ -92,24 +89,17 @@ class ExactResume(HelpfulAttributes, Callback):
         """Take note that one of ours is gone on from."""
         self._loaded = state_dict["step"]
 
-    def on_train_start(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+    def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse to begin anywhere else than at the newest checkpoint."""
-        newest = self._kept.newest()
-        if newest is not None and self._loaded != newest.step:
-            raise OptionError(
-                f"{self._kept.directory} holds a checkpoint of step {newest.step}, and this fit begins elsewhere. Write "
-                "trainer.fit(model, loader, ckpt_path=exact.checkpoint), or give ts.lightning.ExactResume an empty directory."
-            )
-        combined: Any = trainer.fit_loop._combined_loader
-        refuse_loader(*combined.flattened)
-        self._begun.data(combined.flattened[0], trainer.accumulate_grad_batches)
+        self._begun.step(self._loaded, "trainer.fit(model, loader, ckpt_path=exact.checkpoint)")
+        loaders = trainer.fit_loop._combined_loader.flattened
+        refuse_loader(*loaders)
+        self._begun.data(loaders[0], trainer.accumulate_grad_batches)
         self._kept.say_going_on()
 
-    def on_train_batch_start(
-        self, trainer: "Trainer", pl_module: "LightningModule", batch: Any, batch_idx: int
-    ) -> None:
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
-        loop: Any = trainer.fit_loop.epoch_loop
+        loop = trainer.fit_loop.epoch_loop
         if self._place is not None:
             place, self._place = self._place, None
             set_loop_random_state(place["random"], pl_module.device)
@@ -117,8 +107,7 @@ class ExactResume(HelpfulAttributes, Callback):
             # Lightning counts the batch before once more on every restart that is not right behind one
             loop._batches_that_stepped = place["logged"]
             # it would leave out a plateau schedule's step at the epoch's end, for want of the metrics that are kept here
-            fit_loop: Any = trainer.fit_loop
-            fit_loop._restarting = False
+            trainer.fit_loop._restarting = False
             self._means = place["means"]
         else:
             self._merge_means(loop)
@@ -127,20 +116,18 @@ class ExactResume(HelpfulAttributes, Callback):
         self._steps = trainer.global_step
         self._since += 1
 
-    def on_train_epoch_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+    def on_train_epoch_end(self, trainer: Any, pl_module: Any) -> None:
         """Give the means of the epoch the part from before the resume."""
         self._merge_means(trainer.fit_loop.epoch_loop)
 
-    def on_train_end(self, trainer: "Trainer", pl_module: "LightningModule") -> None:
+    def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so where nothing was saved."""
         self._kept.say_never_saved(f"every_n_batches={self._every}", max(1, self._since // 2))
 
     @HookOfAnInstance
-    def on_exception(
-        self, trainer: "Trainer", pl_module: "LightningModule", exception: BaseException
-    ) -> None:
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Let go of the directory; say what a path is that Lightning could not load, where it is ours and no checkpoint of its."""
-        path: Any = trainer.ckpt_path
+        path = trainer.ckpt_path
         if path is self or (isinstance(path, str | Path) and Path(path).resolve() == self._kept.directory):
             what = "the callback itself" if path is self else f"its directory {str(path)!r}"
             exception.add_note(
@@ -149,7 +136,7 @@ class ExactResume(HelpfulAttributes, Callback):
             )
         self.teardown(trainer, pl_module, "fit")
 
-    def teardown(self, trainer: "Trainer", pl_module: "LightningModule", stage: str) -> None:
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Let go of the directory."""
         if stage == "fit":
             self._passes.end()
@@ -157,19 +144,16 @@ class ExactResume(HelpfulAttributes, Callback):
             self._trainer = None
 
     def _number_of_pass(self, loader: Any) -> int | None:
-        trainer: Any = self._trainer
+        trainer = self._trainer
         if trainer is None or not trainer.training:
             return None
         combined = trainer.fit_loop._combined_loader
         # on_train_start refuses the others: Lightning's own teardown hides what is raised where its loader is begun
         is_right = combined is not None and len(combined.flattened) == 1 and getattr(loader, "in_order", True)
-        if not is_right or combined.flattened[0] is not loader:
-            return None
-        number: int = trainer.current_epoch
-        return number
+        return trainer.current_epoch if is_right and combined.flattened[0] is loader else None
 
-    def _save(self, trainer: "Trainer", pl_module: "LightningModule", batch_idx: int) -> None:
-        loop: Any = trainer.fit_loop.epoch_loop
+    def _save(self, trainer: Any, pl_module: Any, batch_idx: int) -> None:
+        loop = trainer.fit_loop.epoch_loop
         place = {**self._passes.place(trainer.current_epoch, batch_idx), **self._begun.facts}
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}

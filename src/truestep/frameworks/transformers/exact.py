@@ -2,7 +2,7 @@
 """`ts.transformers.ExactResume`, a callback of the Trainer."""
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformers import TrainerCallback
 
@@ -11,9 +11,6 @@ from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.frameworks.wrong_use import Beginning, weights_of
-
-if TYPE_CHECKING:
-    from transformers import TrainerControl, TrainerState, TrainingArguments
 
 
 class ExactResume(HelpfulAttributes, TrainerCallback):
@@ -39,8 +36,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
         self._kept = KeptCheckpoints(directory, keep)
         self._begun = Beginning(self._kept)
-        self._passes = KeyedPasses(self._number_of_pass, _skipped)
-        self._begins: int | None = None
+        self._passes = KeyedPasses(skipped=_skipped)
         self._number = 0
         self._weights: dict[str, list[int]] = {}
 
@@ -58,9 +54,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
             "trainer.train(resume_from_checkpoint=exact.checkpoint)."
         )
 
-    def on_init_end(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at the model before the Trainer loads into it."""
         model = kwargs.get("model")
         self._weights = {} if model is None else weights_of(model)
@@ -75,20 +69,12 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     def on_exception(self, *_given: Any, **_named: Any) -> None:
         """Do nothing: Lightning's Trainer calls this behind the refusal."""
 
-    def on_train_begin(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin keyed passes."""
         self._kept.take_note_of_use()
         refuse_processes(args.world_size, "the Trainer")
         _refuse_arguments(args, kwargs.get("train_dataloader"))
-        newest = self._kept.newest()
-        if newest is not None and state.global_step != newest.step:
-            raise OptionError(
-                f"{self._kept.directory} holds a checkpoint of step {newest.step}, and this training begins at step "
-                f"{state.global_step}. Write trainer.train(resume_from_checkpoint=exact.checkpoint), or give "
-                "ts.transformers.ExactResume an empty directory."
-            )
+        self._begun.step(state.global_step, "trainer.train(resume_from_checkpoint=exact.checkpoint)")
         self._begun.weights(self._weights)
         self._begun.data(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if args.max_steps <= 0:
@@ -98,21 +84,15 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._begun.seed()
         self._passes.begin(self._kept.place or None)
 
-    def on_epoch_begin(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take the next loader that is iterated for the one that is trained on."""
-        self._number = self._begins = int(state.epoch or 0)
+        self._number = self._passes.begins = int(state.epoch or 0)
 
-    def on_step_begin(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take no other for it."""
-        self._begins = None
+        self._passes.begins = None
 
-    def on_save(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what the Trainer has just saved."""
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
@@ -121,18 +101,12 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
         )
 
-    def on_train_end(
-        self, args: "TrainingArguments", state: "TrainerState", control: "TrainerControl", **kwargs: Any
-    ) -> None:
+    def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let go of the directory, and say so where nothing was saved."""
         if args.save_strategy == "steps":
             self._kept.say_never_saved(f"save_steps={args.save_steps}", max(1, state.global_step // 2))
         self._passes.end()
         self._kept.give_up()
-
-    def _number_of_pass(self, loader: Any) -> int | None:
-        number, self._begins = self._begins, None
-        return number
 
 
 def _skipped(loader: Any, batches: int) -> int:
@@ -144,7 +118,7 @@ def _skipped(loader: Any, batches: int) -> int:
     return 0  # of a stream Accelerate fetches and drops them
 
 
-def _refuse_arguments(args: "TrainingArguments", loader: Any) -> None:
+def _refuse_arguments(args: Any, loader: Any) -> None:
     wrong = {
         "ignore_data_skip=True": (
             args.ignore_data_skip,
@@ -172,7 +146,7 @@ def _refuse_arguments(args: "TrainingArguments", loader: Any) -> None:
         ) from error
 
 
-def _optimizers_of(args: "TrainingArguments") -> list[dict[str, Any]]:
+def _optimizers_of(args: Any) -> list[dict[str, Any]]:
     """Return what the arguments say of the optimizer: the Trainer has loaded its state when it tells of the training."""
     kind: Any = getattr(args, "optim", "")
     options = {name: getattr(args, name, None) for name in ("learning_rate", "weight_decay")}

@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.core.control_groups import control_groups, group_numbers, group_text
-from truestep.core.processors import usable_processors
-from truestep.core.visible_paths import is_visible_path
+from truestep.core.control_groups import control_groups, group_numbers, group_text, usable_processors
+from truestep.core.files import is_visible_path
 
 
 @dataclass(frozen=True, kw_only=True)

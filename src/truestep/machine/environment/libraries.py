@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.core.visible_paths import is_visible_path, visible_paths_in
+from truestep.core.files import is_visible_path, visible_paths_in
 from truestep.machine.environment.packages import Package
 
 LOADER_CACHE = Path("/etc/ld.so.cache")

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """The environment as one record, and the function that reads it."""
 
+import os
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -8,15 +10,15 @@ from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
+from truestep.core.files import is_visible_path
 from truestep.core.results import RenderableType, Result
-from truestep.core.visible_paths import is_visible_path
+from truestep.core.secret_values import hide_secret_variable
 from truestep.machine.environment import container as containers
-from truestep.machine.environment import cuda_toolkit, libraries, packages, variables
+from truestep.machine.environment import cuda_toolkit, libraries, packages
 from truestep.machine.environment import system as systems
 from truestep.machine.environment.torch_build import TorchBuild, TorchProbe
-from truestep.machine.gpus.pci import PciCard, read_cards
 from truestep.machine.gpus.read import read_gpus
-from truestep.machine.gpus.records import GpuReport
+from truestep.machine.gpus.records import GpuReport, PciCard, read_cards
 
 Section = TypeVar("Section")
 _SHADOWS = ("torch.py", "torch/__init__.py")
@@ -122,7 +124,7 @@ def read_machine(*, real_import: bool = False) -> Machine:
         disks=read("disks", systems.read_disks, ()),
         limits=read("limits", systems.read_limits, systems.ProcessLimits()),
         container=container,
-        variables=variables.read_environment_variables(),
+        variables=read_environment_variables(),
         torch_lacks=read("packages", lambda: _lacking(installed), ()),
         torch_shadowed_by=next((name for name in _SHADOWS if is_visible_path(Path(name))), None),
         torch=probe.finish(),
@@ -134,3 +136,20 @@ def _lacking(installed: Sequence[packages.Package]) -> tuple[str, ...]:
     torch = next((package for package in installed if package.name == "torch"), None)
     needed = packages.package_requirements(torch) if torch else {}
     return tuple(sorted(set(needed) - {package.name for package in installed}))
+
+
+_RELEVANT = re.compile(
+    r"(CUDA|CUDNN|CUBLAS|NCCL|NVIDIA|NVSHMEM|UCX|PYTORCH|TORCH|TORCHELASTIC|TORCHINDUCTOR|TRITON|GLOO|TP|"
+    r"OMP|GOMP|KMP|MKL|OPENBLAS|NUMEXPR|ATEN|HIP|ROCM|ROCR|HSA|MIOPEN|SLURM|OMPI|PMI|HF|WANDB|MLFLOW|TOKENIZERS|"
+    r"TRUESTEP|PYTHON|CONDA|VIRTUAL_ENV|LD|MALLOC|PJRT|XLA|KUBERNETES|MASTER|LOCAL|GROUP|ROLE)(_.*)?"
+    r"|RANK|WORLD_SIZE|PYTHON[A-Z]+|TRANSFORMERS_.*|DATASETS_.*|.*_PROXY|.*_proxy"
+)
+
+
+def read_environment_variables(environment: Mapping[str, str] = os.environ) -> dict[str, str]:
+    """Return the relevant variables by name, what could be a secret replaced by "(hidden)"."""
+    return {
+        name: hide_secret_variable(name, value)
+        for name, value in sorted(environment.items())
+        if _RELEVANT.fullmatch(name)
+    }

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import MissingPackageError
-from truestep.core.visible_paths import is_visible_folder
+from truestep.core.files import is_visible_folder
 from truestep.machine.environment import probe
 
 PROBE_TIMEOUT_SECONDS = 60

@@ -22,18 +22,20 @@ _MODES = {
 STYLES = ("green", "yellow", "bold red")
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class CardColumn:
     """A column of the table and its line of the legend."""
 
-    title: str
-    field: str  # in the JSON document
-    unit: str = ""
-    range: str = ""
+    head: str  # title | fields in the JSON document | unit | range
     meaning: str
     text: Callable[[Gpu], str]
     style: Callable[[Gpu], str] = lambda _: ""
     right: bool = True
+
+    @property
+    def heads(self) -> list[str]:
+        """Return title, fields, unit and range; "" for what it has not."""
+        return [part.strip() for part in self.head.split("|")]
 
 
 def _number(value: float | None, unit: str = "") -> str:
@@ -80,127 +82,90 @@ def card_bus_text(bus_id: str | None) -> str:
 
 def _on_or_off(title: str, field: str, meaning: str, *, also: str = "") -> CardColumn:
     words = {True: "on", False: "off", None: UNKNOWN}
-    return CardColumn(
-        title=title,
-        field=field + also,
-        range="on, off",
-        right=False,
-        meaning=meaning,
-        text=lambda card: words[getattr(card, field)],
-    )
+    head = f"{title} | {field}{also} | | on, off"
+    return CardColumn(head, meaning, lambda card: words[getattr(card, field)], right=False)
 
 
 INDEX = CardColumn(
-    title="#",
-    field="index",
-    range="0 to number of cards - 1",
-    meaning="The card's number in bus order. CUDA numbers cards by speed instead, unless "
+    "# | index | | 0 to number of cards - 1",
+    "The card's number in bus order. CUDA numbers cards by speed instead, unless "
     "CUDA_DEVICE_ORDER=PCI_BUS_ID: name cards by UUID where it matters.",
-    text=lambda card: str(card.index),
+    lambda card: str(card.index),
 )
 NAME = CardColumn(
-    title="Name",
-    field="name",
-    meaning="The product name.",
+    "Name | name | |",
+    "The product name.",
+    lambda card: (card.name or UNKNOWN).removeprefix("NVIDIA "),
     right=False,
-    text=lambda card: (card.name or UNKNOWN).removeprefix("NVIDIA "),
 )
 MEMORY = CardColumn(
-    title="Memory",
-    field="memory_used_bytes, memory_total_bytes",
-    unit="GiB",
-    range="0 to the card's memory",
-    meaning="Memory that is allotted, of all there is. It stays allotted while nothing computes: torch "
+    "Memory | memory_used_bytes, memory_total_bytes | GiB | 0 to the card's memory",
+    "Memory that is allotted, of all there is. It stays allotted while nothing computes: torch "
     "keeps what it once took. It says whether your model fits, not whether the card works.",
-    text=lambda card: card_memory_text(card.memory_used_bytes, card.memory_total_bytes),
+    lambda card: card_memory_text(card.memory_used_bytes, card.memory_total_bytes),
     style=lambda card: card_load_level(
         memory_percent(card.memory_used_bytes, card.memory_total_bytes), 10, 80
     ),
 )
 UTILIZATION = CardColumn(
-    title="Util",
-    field="utilization_percent",
-    unit="%",
-    range="0 to 100",
-    meaning="The part of the last sampling period (1/6 s to 1 s) in which at least one kernel ran. 100 % can "
+    "Util | utilization_percent | % | 0 to 100",
+    "The part of the last sampling period (1/6 s to 1 s) in which at least one kernel ran. 100 % can "
     "be one small kernel after another on a mostly idle card; 0 % beside full memory is a job that waits.",
-    text=lambda card: _number(card.utilization_percent, "%"),
+    lambda card: _number(card.utilization_percent, "%"),
     style=lambda card: card_load_level(card.utilization_percent, 10, 75),
 )
 TEMPERATURE = CardColumn(
-    title="Temp",
-    field="temperature_celsius",
-    unit="°C",
-    range="about 25 to 90",
-    meaning="Of the chip. At temperature_slowdown_celsius the card lowers its clock.",
-    text=lambda card: _number(card.temperature_celsius, "°C"),
+    "Temp | temperature_celsius | °C | about 25 to 90",
+    "Of the chip. At temperature_slowdown_celsius the card lowers its clock.",
+    lambda card: _number(card.temperature_celsius, "°C"),
     style=_heat,
 )
 FAN = CardColumn(
-    title="Fan",
-    field="fan_percent",
-    unit="%",
-    range="0 to 100, at times above",
-    meaning="The fan's intended speed. Cards cooled by the server's own fans have none.",
-    text=lambda card: _number(card.fan_percent, "%"),
+    "Fan | fan_percent | % | 0 to 100, at times above",
+    "The fan's intended speed. Cards cooled by the server's own fans have none.",
+    lambda card: _number(card.fan_percent, "%"),
 )
 POWER = CardColumn(
-    title="Power",
-    field="power_watts, power_limit_watts",
-    unit="W",
-    range="0 to the limit",
-    meaning="Drawn now, of the limit in force. At the limit the card lowers its clock.",
-    text=_power,
+    "Power | power_watts, power_limit_watts | W | 0 to the limit",
+    "Drawn now, of the limit in force. At the limit the card lowers its clock.",
+    _power,
 )
 STATE = CardColumn(
-    title="State",
-    field="performance_state",
-    range="P0 (fastest) to P15 (idle)",
-    meaning="The clock level that the card chose for its load.",
-    text=lambda card: UNKNOWN if card.performance_state is None else f"P{card.performance_state}",
+    "State | performance_state | | P0 (fastest) to P15 (idle)",
+    "The clock level that the card chose for its load.",
+    lambda card: UNKNOWN if card.performance_state is None else f"P{card.performance_state}",
 )
 UUID = CardColumn(
-    title="UUID",
-    field="uuid",
+    "UUID | uuid | |",
+    "The card's own name: the same in every container, order and restart. CUDA_VISIBLE_DEVICES takes it.",
+    lambda card: card.uuid or UNKNOWN,
     right=False,
-    meaning="The card's own name: the same in every container, order and restart. "
-    "CUDA_VISIBLE_DEVICES takes it.",
-    text=lambda card: card.uuid or UNKNOWN,
 )
 BUS = CardColumn(
-    title="Bus",
-    field="bus_id",
-    range="domain:bus:device.function",
+    "Bus | bus_id | | domain:bus:device.function",
+    "The slot, as lspci shows it.",
+    lambda card: card_bus_text(card.bus_id),
     right=False,
-    meaning="The slot, as lspci shows it.",
-    text=lambda card: card_bus_text(card.bus_id),
 )
 PERSISTENCE = _on_or_off(
     "Pers",
     "persistence",
     "On: the driver stays loaded while nobody uses the card, which saves seconds at each start.",
 )
-DISPLAY = _on_or_off(
-    "Disp", "display_active", "On: a desktop is drawn on this card, and takes memory and time."
-)
+DISPLAY = _on_or_off("Disp", "display_active", "On: a desktop is drawn on it, which takes memory and time.")
 ECC = CardColumn(
-    title="ECC",
-    field="ecc_enabled, ecc_uncorrected_errors",
-    unit="errors",
-    range="0 and up; off",
-    meaning="Memory errors since the last reset that could not be corrected. Above 0: reset the card "
+    "ECC | ecc_enabled, ecc_uncorrected_errors | errors | 0 and up; off",
+    "Memory errors since the last reset that could not be corrected. Above 0: reset the card "
     "before you trust it.",
-    text=lambda card: "off" if card.ecc_enabled is False else _number(card.ecc_uncorrected_errors),
+    lambda card: "off" if card.ecc_enabled is False else _number(card.ecc_uncorrected_errors),
     style=lambda card: "bold red" if card.ecc_uncorrected_errors else "",
 )
 MODE = CardColumn(
-    title="Mode",
-    field="compute_mode",
-    range="shared, excl., none",
-    right=False,
-    meaning="How many processes may compute: any number, one, or none.",
-    text=lambda card: _MODES.get(card.compute_mode or "", card.compute_mode or UNKNOWN),
+    "Mode | compute_mode | | shared, excl., none",
+    "How many processes may compute: any number, one, or none.",
+    lambda card: _MODES.get(card.compute_mode or "", card.compute_mode or UNKNOWN),
     style=lambda card: "bold yellow" if card.compute_mode == "prohibited" else "",
+    right=False,
 )
 MIG = _on_or_off(
     "MIG",

@@ -22,8 +22,8 @@ class GpuLegend:
     """Draws the legend."""
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
-        columns = (*LOAD, *IDENTITY)
-        rows = [(column.title, column.unit, column.range, column.meaning) for column in columns]
+        heads = [(column.heads, column.meaning) for column in (*LOAD, *IDENTITY)]
+        rows = [(title, unit, values, meaning) for (title, _, unit, values), meaning in heads]
         headings = [("Column", False), ("Unit", False), ("Range", False), ("Meaning", False)]
         yield gpu_table(headings, rows, flexible=3)
         yield ""
@@ -32,9 +32,7 @@ class GpuLegend:
 
 def gpu_legend_document() -> dict[str, Any]:
     """Return the legend as a document."""
-    lines = [
-        {"title": each.title, "fields": each.field, "unit": each.unit or None, "range": each.range or None}
-        | {"meaning": each.meaning}
-        for each in (*LOAD, *IDENTITY)
-    ]
+    names = ("title", "fields", "unit", "range", "meaning")
+    values = [[each or None for each in (*column.heads, column.meaning)] for column in (*LOAD, *IDENTITY)]
+    lines = [dict(zip(names, each, strict=True)) for each in values]
     return {"schema_version": 1, "columns": lines, "note": WHY_BOTH}

@@ -103,9 +103,7 @@ def _binding() -> Any:
         try:
             import pynvml
         except Exception as error:
-            raise NvmlMissing(
-                f"nvidia-ml-py can't be imported ({error}): pip install nvidia-ml-py"
-            ) from error
+            raise NvmlMissing(f"nvidia-ml-py is not there ({error}): pip install nvidia-ml-py") from error
     return pynvml
 
 

@@ -9,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from truestep.core.wording import byte_size
-from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, UNKNOWN, CardColumn, card_memory_text
+from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, NAME, UNKNOWN, CardColumn, card_memory_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport
 
 WIDE_COLUMNS = 160
@@ -70,8 +70,9 @@ def gpu_table(
 
 def _cards(cards: Sequence[Gpu], columns: Sequence[CardColumn], gap: int) -> Table:
     rows = [[Text(column.text(card), style=column.style(card)) for column in columns] for card in cards]
-    flexible = next((place for place, column in enumerate(columns) if column.field == "name"), -1)
-    return gpu_table([(column.title, column.right) for column in columns], rows, flexible=flexible, gap=gap)
+    flexible = columns.index(NAME) if NAME in columns else -1
+    headings = [(column.heads[0], column.right) for column in columns]
+    return gpu_table(headings, rows, flexible=flexible, gap=gap)
 
 
 def _errors(cards: Sequence[Gpu]) -> Iterator[RenderableType]:

@@ -72,9 +72,7 @@ def use_gpus(
         lambda uuid: _ClaimedCards.descriptors.append(claims.hold(uuid)), patience
     )
     if not choice.met:
-        raise GpuError(
-            f"No cards were picked: {choice.explain()}. Ask for less, or wait longer (wait='30m')."
-        )
+        raise GpuError(f"No cards were picked: {choice.explain()}. Ask for less, or wait (wait='30m').")
     _ClaimedCards.before = set_variables(cuda_variables(choice))
     return choice
 

@@ -15,8 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from truestep.core.errors import ModelError, OptionError, nearest_names
-from truestep.core.extras import needs_extra
+from truestep.core.errors import ModelError, OptionError, nearest_names, needs_extra
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size

@@ -9,7 +9,7 @@ from importlib import resources
 
 from truestep.core.charts import chart_style
 from truestep.core.charts.markup import Html, html_tag, join_html
-from truestep.core.extras import needs_extra
+from truestep.core.errors import needs_extra
 from truestep.model.graph.picture import Border, Box, Picture
 from truestep.model.graph.text import dot_text
 

@@ -12,21 +12,16 @@ from torch import nn
 from truestep.core.charts.standalone import svg_image
 from truestep.core.errors import MissingPackageError, ModelError, OptionError, check_choice, nearest_names
 from truestep.core.files import told_if_unwritable
-from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size
-from truestep.model.calling import Arguments, forward_arguments, undisturbed_model
+from truestep.model.calling import Arguments, undisturbed_model
 from truestep.model.graph import text
 from truestep.model.graph.backward import AutogradGraphCollector
 from truestep.model.graph.picture import Picture, pictures
 from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import trace_model
 from truestep.model.graph.tree import TracedGraph
-from truestep.model.summaries.copies import (
-    materialized_for_summary,
-    run_without_values,
-    summary_needs_materializing,
-)
+from truestep.model.summaries.copies import run_without_values, sized_by_batch
 from truestep.model.summaries.counting import failing_forward
 
 Kind = Literal["modules", "autograd"]
@@ -132,12 +127,7 @@ def graph(model: object, batch: Any, *, saved: bool = False, attributes: bool = 
     Raises:
         ModelError: the forward fails; the message names the module, what it got and the cause.
     """
-    module = as_module(model, "ts.graph")
-    arguments = forward_arguments(module, batch)
-    notes = []
-    if summary_needs_materializing(module):
-        module = materialized_for_summary(module, arguments)
-        notes.append("Lazy layers were sized by this batch in a copy.")
+    module, arguments, notes = sized_by_batch(model, batch, "ts.graph")
     with undisturbed_model(module):
         (modules, backward), problem = _traced(module, arguments)
     saved_bytes = backward.describe(saved=saved, attributes=attributes)
@@ -161,9 +151,7 @@ def _traced(
     traced, reason = run_without_values(trace_model, module, arguments)
     if traced is not None:
         return traced, []
-    note = (
-        f"Traced by running the model itself on this batch, since it does not run without values ({reason})."
-    )
+    note = f"Traced by running the model itself on this batch: it does not run without values ({reason})."
     try:
         return trace_model(module, arguments), [note]
     except ModelError as error:

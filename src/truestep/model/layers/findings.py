@@ -53,9 +53,8 @@ class LayerLook:
     weight: float | None
     update: float | None
     counts: tuple[float, ...]  # in bins from 4 spreads below the mean to 4 above
-    gradient_counts: tuple[
-        float, ...
-    ] = ()  # of the weight's, from 4 root mean squares below 0 to 4 above; where wanted
+    # of the weight's, from 4 root mean squares below 0 to 4 above; where wanted
+    gradient_counts: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

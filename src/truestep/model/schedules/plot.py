@@ -14,8 +14,7 @@ from truestep.core.charts.axes import ChartAxis, span_axis
 from truestep.core.charts.chart import Chart, ChartSeries, ChartSteps
 from truestep.core.charts.curve import ChartCurve
 from truestep.core.charts.marks import CurveMark
-from truestep.core.errors import OptionError, check_number
-from truestep.core.extras import needs_extra
+from truestep.core.errors import OptionError, check_number, needs_extra
 from truestep.core.results import RenderableType, Result
 from truestep.core.schedule_units import ScheduleFactory
 from truestep.core.wording import number_text

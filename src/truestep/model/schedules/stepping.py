@@ -108,9 +108,7 @@ def _made(factory: Any, optimizer: Optimizer) -> Any:
     made = factory(optimizer)
     inner = made.scheduler if isinstance(made, Plateau) else made
     if not isinstance(inner, LRScheduler | ReduceLROnPlateau):
-        raise OptionError(
-            f"The function returned {a_type(made)} and no schedule: return the torch scheduler."
-        )
+        raise OptionError(f"The function returned {a_type(made)}, no schedule: return torch's scheduler.")
     if inner.optimizer is not optimizer and not getattr(factory, "brings_its_own", False):
         raise OptionError(
             f"The function made {a_type(inner)} of another optimizer than the one it was given: plotting it would use up "

@@ -3,13 +3,15 @@
 
 import copy
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from truestep.core.modules import as_module
 from truestep.model.calling import (
     Arguments,
+    forward_arguments,
     forward_tensors,
     map_forward_arguments,
     run_forward,
@@ -63,14 +65,14 @@ def run_without_values(
     return None, f"{type(cause).__name__}: {cause}".splitlines()[0][:150]
 
 
-def materialized_for_summary(model: nn.Module, arguments: Arguments) -> nn.Module:
-    """Return a copy whose lazy layers have been sized by one batch."""
-    with undisturbed_model(model):
-        sized = copy.deepcopy(model)
+def sized_by_batch(model: object, batch: Any, owner: str) -> tuple[nn.Module, Arguments, list[str]]:
+    """Return the module and what its forward takes; for lazy layers a copy that the batch has sized, and a note of it."""
+    module = as_module(model, owner)
+    arguments = forward_arguments(module, batch)
+    if not any(torch.nn.parameter.is_lazy(each) for each in (*module.parameters(), *module.buffers())):
+        return module, arguments, []
+    with undisturbed_model(module):
+        sized = copy.deepcopy(module)
         run_forward(sized, arguments)
-    return sized
-
-
-def summary_needs_materializing(model: nn.Module) -> bool:
-    """Whether a layer waits for its first batch."""
-    return any(torch.nn.parameter.is_lazy(tensor) for tensor in [*model.parameters(), *model.buffers()])
+    note = "Lazy layers were sized by this batch in a copy; the model itself still waits for its first batch."
+    return sized, arguments, [note]

@@ -11,17 +11,15 @@ from torch import Tensor, nn
 
 from truestep.core.accelerator import wait_for
 from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest_names
-from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.model.calling import (
     Arguments,
     ModulePath,
-    forward_arguments,
     forward_tensors,
     run_forward,
     undisturbed_model,
 )
-from truestep.model.summaries.copies import materialized_for_summary, summary_needs_materializing
+from truestep.model.summaries.copies import sized_by_batch
 from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
 from truestep.model.summaries.memory import (
     PRECISIONS,
@@ -31,9 +29,7 @@ from truestep.model.summaries.memory import (
     training_memory,
 )
 
-_WITH_VALUES = (
-    "The memory of training was found with a copy of the model, since it does not train without values."
-)
+_WITH_VALUES = "The memory of training was found with a copy, as the model does not train without values."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,14 +115,7 @@ def summary(
         check_number("ts.summary", "depth", depth, example=3)
     if optimizer is not None:
         optimizer_maker(optimizer)
-    module = as_module(model, "ts.summary")
-    arguments = forward_arguments(module, batch)
-    notes = []
-    if summary_needs_materializing(module):
-        module = materialized_for_summary(module, arguments)
-        notes.append(
-            "Lazy layers were sized by this batch in a copy; the model itself still waits for its first batch."
-        )
+    module, arguments, notes = sized_by_batch(model, batch, "ts.summary")
     with undisturbed_model(module):  # a forward may draw random numbers on the CPU wherever its weights are
         counted = _counted(module, arguments)
         memory, problem = _memory(module, arguments, optimizer, precision)

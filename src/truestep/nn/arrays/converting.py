@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from truestep.core.devices import usable_device
-from truestep.core.errors import OptionError, check_flag
+from truestep.core.accelerator import usable_device
+from truestep.core.errors import OptionError
 from truestep.nn.arrays.rounding import (
     NUMPY,
     TORCH,
@@ -62,7 +62,6 @@ def from_numpy(
     given = np.asarray(array)
     target = TORCH[given.dtype.newbyteorder("=")] if dtype is None else torch_dtype_from_numpy(dtype)
     place = usable_device(device)
-    check_flag("ts.from_numpy", "copy", copy)
     if not copy:
         return _shared_array(array, target, place)
     native = np.array(given, dtype=given.dtype.newbyteorder("="), order="C")
@@ -123,7 +122,6 @@ def to_numpy(tensor: Tensor, *, dtype: Any = None, copy: bool = True, max_roundi
     """
     values = tensor_for_numpy(tensor)
     target = _target(values.dtype, dtype)
-    check_flag("ts.to_numpy", "copy", copy)
     if not copy:
         return _shared_tensor(tensor, target)
     values = values.cpu().resolve_conj().resolve_neg()

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.accelerator import in_float64
-from truestep.core.errors import OptionError, check_choice, check_flag
+from truestep.core.errors import OptionError, check_choice
 from truestep.core.modules import restoring_module
 from truestep.core.results import RenderableType, Result, result_table
 from truestep.core.wording import a_type, counted
@@ -102,7 +102,6 @@ def exact_batch_norm(
     refuse_non_module(model)
     refuse_lazy_layers(model)
     check_choice("ts.nn.exact_batch_norm", "method", method, ("layer_by_layer", "one_pass"))
-    check_flag("ts.nn.exact_batch_norm", "unbiased", unbiased)
     in_order = method == "layer_by_layer"
     _check_data(model, batches, forward, in_order=in_order)
     layers = {
@@ -231,9 +230,7 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
     """Return mean, variance and number of values per channel of a layer's inputs."""
     count = int(moments.weight.max()) if moments.weight.numel() else 0
     if count < (2 if unbiased else 1):
-        raise OptionError(
-            f"{name!r} got {counted(count, 'value')} per channel; an unbiased variance needs two."
-        )
+        raise OptionError(f"{name!r} got {counted(count, 'value')} a channel; unbiased variance needs two.")
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(

@@ -56,9 +56,7 @@ def description_of(path: Path) -> str:
         with tokenize.open(path) as file:
             tree = ast.parse(file.read(), filename=str(path))
     except SyntaxError as error:
-        raise OptionError(
-            f"{path}, line {error.lineno}: {error.msg}. The file is not valid Python."
-        ) from error
+        raise OptionError(f"{path}, line {error.lineno}: {error.msg}. It is not valid Python.") from error
     except (OSError, UnicodeDecodeError, ValueError) as error:
         raise OptionError(f"{path} can't be read: {error}.") from error
     missing = [name for name in ("Config", "train") if name not in set(_bound_names(tree))]
@@ -74,9 +72,7 @@ def _neighbours(path: Path, known: dict[str, Path]) -> str:
     if not folder.is_dir():
         return f"There is no folder {folder} either."
     names = {file.name for file in folder.glob("*.py")}
-    return (
-        nearest_names(path.name, names) if names else f"Recipes that come with Truestep: {', '.join(known)}."
-    )
+    return nearest_names(path.name, names) if names else f"Recipes of Truestep's own: {', '.join(known)}."
 
 
 def _bound_names(tree: ast.Module) -> Iterator[str]:

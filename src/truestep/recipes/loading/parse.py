@@ -65,9 +65,7 @@ def parse_recipe(path: Path, arguments: Sequence[str], *, name: str) -> ParsedRe
     if unknown:
         raise OptionError(_no_option(f"truestep train {name}", unknown[0], [*_names(options)]))
     if both.options.resume == "must" and both.options.out is None:
-        raise OptionError(
-            "--resume must needs --out FOLDER: without it a new folder is made, with no run in it."
-        )
+        raise OptionError("--resume must needs --out FOLDER: a new folder has no run in it.")
     return ParsedRecipe(name=recipe_name(path), module=module, config=both.config, options=both.options)
 
 

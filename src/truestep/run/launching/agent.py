@@ -13,8 +13,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from truestep.core.control_groups import usable_processors
 from truestep.core.errors import OptionError
-from truestep.core.processors import usable_processors
 from truestep.core.variables import set_variables
 
 

@@ -1,13 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function in several processes that train together, from Python and from notebooks."""
+"""A function, or a program, in several processes that train together: from Python, notebooks and the command line."""
 
 import os
+import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import RankError
+from truestep.run.launching import tether
 from truestep.run.launching.agent import LaunchOptions, run_launched_processes
 from truestep.run.launching.tether import tie_to_launcher
 
@@ -55,3 +57,25 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
             error.rank = deaths[0].rank
             raise error from None
     return [found[rank] for rank in sorted(found)]
+
+
+def launch_python(launch: LaunchOptions, words: Sequence[str]) -> int:
+    """Run `python words...` in every process and wait; return the exit status, after saying what failed."""
+    from torch.distributed.elastic.multiprocessing.api import SignalException
+    from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
+
+    command = [tether.__file__, str(os.getpid()), sys.executable, *words]
+    try:
+        run_launched_processes(launch, sys.executable, ["-I", "-S", *command])
+    except ChildFailedError as failure:
+        from truestep.run.launching.failure import describe_deaths, launched_deaths
+
+        deaths = launched_deaths(failure.failures, launch.logs)
+        sys.stderr.write(f"truestep: {describe_deaths(deaths)}\n")
+        return deaths[0].status
+    except SignalException as asked:
+        sys.stderr.write(
+            f"truestep: stopped as asked ({asked.sigval.name}); the processes had {launch.grace_seconds} s to save\n"
+        )
+        return 128 + int(asked.sigval)
+    return 0

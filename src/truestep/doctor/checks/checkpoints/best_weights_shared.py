@@ -46,9 +46,7 @@ class BestWeightsShared(SourceCheck):
 
     Fix: copy.deepcopy(net.state_dict()), or save it to a file at once.
 
-    Evidence: bed A: 3 true, 0 false; bed B: 3 true, 0 false; bed D: 1 true, 0 false; bed E: 1 true, 0 false;
-    bed F: 1 true, 0 false; bed G: 1 true, 0 false; bed H: 0 true, 1 false; bed I: 1 true, 2 false; 186
-    repositories: 1 true, 0 false.
+    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I: 12 true, 3 false.
     """
 
     code = "SAVE013"

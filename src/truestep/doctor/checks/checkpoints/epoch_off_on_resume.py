@@ -46,8 +46,7 @@ class EpochOffOnResume(SourceCheck):
 
     Fix: save the number of epochs that are done (epoch + 1) and begin with it, or begin with the saved one plus 1.
 
-    Evidence: bed F: 2 true, 0 false; bed G: 2 true, 0 false; bed H: 1 true, 0 false; bed I: 1 true, 0 false;
-    186 repositories: 1 true, 0 false.
+    Evidence: 186 repositories, beds F, G, H, I: 7 true, 0 false.
     """
 
     code = "SAVE016"

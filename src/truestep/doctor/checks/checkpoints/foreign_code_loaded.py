@@ -26,8 +26,8 @@ class ForeignCodeLoaded(SourceCheck):
 
     Fix: weights_only=True (the default); save plain tensors, numbers and dicts.
 
-    Evidence: JaidedAI/EasyOCR c4f3cd72 easyocr/detection.py:78; corpus: 1 true, 7 debatable, 0 false; bed K: 0
-    true, 1 debatable, 0 false; 186 repositories: said 48 times, not judged.
+    Evidence: JaidedAI/EasyOCR c4f3cd72 easyocr/detection.py:78; 186 repositories: said 48 times, not judged;
+    corpus, bed K: 1 true, 8 debatable, 0 false.
     """
 
     code = "SAVE004"

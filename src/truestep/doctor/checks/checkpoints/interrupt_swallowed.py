@@ -1,27 +1,35 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Ctrl-C caught, saved, and forgotten."""
+"""Ctrl-C caught, and a state to go on from saved wherever it struck."""
 
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
+from truestep.doctor.finding import Severity
+from truestep.doctor.source.checkpoints import is_same_file
+from truestep.doctor.source.contexts import CallFrames
+from truestep.doctor.source.frames import CallFrame, LocatedExpression
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.names import Function
+from truestep.doctor.source.values import argument
 
 MAX_DEPTH = 2  # functions from the handler to the save
 
 
 class InterruptSwallowed(SourceCheck):
-    """KeyboardInterrupt is caught anywhere in training, and the state of that instant saved.
+    """KeyboardInterrupt is caught anywhere in training, and the state of that instant saved to go on from.
 
-    Why: between optimizer.step() and the counter the two disagree; a second Ctrl-C cuts the file off; and
-    SIGTERM, which schedulers send, is not caught at all.
+    Why: between optimizer.step() and the counter the two disagree, and the run goes on from that; a second
+    Ctrl-C cuts the file off; and SIGTERM, which schedulers send, is not caught at all.
 
     Bad:
+        state = torch.load("last.pt")
+        net.load_state_dict(state["net"])
+        opt.load_state_dict(state["opt"])
         try:
-            train()
+            train(start=state["step"])
         except KeyboardInterrupt:
-            torch.save(net.state_dict(), "last.pt")  # here
+            torch.save({"net": net.state_dict(), "opt": opt.state_dict(), "step": step}, "last.pt")  # here
 
     Good:
         import signal
@@ -32,30 +40,63 @@ class InterruptSwallowed(SourceCheck):
     Fix: let the handler set a flag, save between steps to a temporary file, os.replace it, then exit with
     130.
 
-    Evidence: the plain form in snippet 42 of the notes; bed E: 0 true, 1 debatable, 0 false; bed G: 0 true, 2
-    debatable, 0 false; bed I: 0 true, 3 debatable, 0 false; bed L: 0 true, 12 debatable, 0 false.
+    Evidence: the plain form in snippet 42 of the notes; beds E, G, I, L: 0 true, 18 debatable, 0 false.
     """
 
     code = "SAVE006"
     words = ("KeyboardInterrupt",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a torch.save in such a handler."""
+        """Report a save of several states in such a handler; weights alone disagree with nothing."""
+        frames = CallFrames(module.resolver)
         for handler in module.all(ast.ExceptHandler):
             named = ast.unparse(handler.type) if handler.type is not None else ""
             if "KeyboardInterrupt" not in named:
                 continue
+            scope = module.scope(handler)
+            frame = CallFrame(scope if isinstance(scope, Function) else None)
             for call in module.inside(handler, ast.Call):
-                if _saves(module, call):
-                    yield At(call, "The state is saved wherever Ctrl-C happened to strike.", RISK)
+                saves = [each for each in _saves(frames, call, frame) if _holds_several(frames, each)]
+                told = [_gone_on_from(module, frames, each) for each in saves]
+                if severity := next(iter(sorted(filter(None, told), key=(RISK, QUESTION).index)), None):
+                    yield At(call, "The state is saved wherever Ctrl-C happened to strike.", severity)
 
 
-def _saves(module: SourceModule, call: ast.Call) -> bool:
-    """Tell `torch.save(...)`, and a call of a function that does it."""
+def _saves(
+    frames: CallFrames, call: ast.Call, frame: CallFrame, depth: int = MAX_DEPTH
+) -> Iterator[LocatedExpression]:
+    """Yield `torch.save(...)`, here or in a function that is called, in its call."""
+    if frames.resolver.names.qualify(call.func) == "torch.save":
+        yield LocatedExpression(call, frame)
+    inner = frames.entered(call, frame) if depth else None
+    if inner is not None and inner.function is not None:
+        for each in ast.walk(inner.function):
+            if isinstance(each, ast.Call):
+                yield from _saves(frames, each, inner, depth - 1)
 
-    def inside(each: ast.Call) -> list[ast.Call]:
-        target = module.functions.target(each)
-        return module.inside(target, ast.Call) if target is not None else []
 
-    calls = each_once([call], inside, MAX_DEPTH)
-    return any(module.qualify(each.func) == "torch.save" for each in calls)
+def _holds_several(frames: CallFrames, save: LocatedExpression) -> bool:
+    """Tell a dict of more than one entry, or what is out of sight, from the weights of one module."""
+    assert isinstance(save.node, ast.Call)
+    given = argument(save.node, 0, "obj")
+    made = frames.origin(LocatedExpression(given, save.context)).node if given is not None else None
+    if isinstance(made, ast.Dict):
+        return len(made.keys) > 1
+    return isinstance(made, ast.Call) and not (
+        isinstance(made.func, ast.Attribute) and made.func.attr == "state_dict"
+    )
+
+
+def _gone_on_from(module: SourceModule, frames: CallFrames, save: LocatedExpression) -> Severity | None:
+    """Return how sure it is that the program goes on from the file: it loads it itself, or a file that is not named."""
+    assert isinstance(save.node, ast.Call)
+    files = module.program.linked
+    path = argument(save.node, 1, "f")
+    written = frames.origin(LocatedExpression(path, save.context)).node if path is not None else None
+    loads = [call for file in files for call in file.calls("torch.load")]
+    read = [each for each in (argument(call, 0, "f") for call in loads) if each is not None]
+    if written is not None and any(is_same_file(module, written, each) for each in read):
+        return RISK
+    if any(file.read_under("backward") for file in files):
+        return QUESTION if loads else None
+    return RISK  # a few lines of a program: what goes on from the file is not among them

@@ -27,9 +27,8 @@ class KeysDroppedSilently(SourceCheck):
     Fix: leave out strict=False, or look at missing_keys and unexpected_keys of what load_state_dict returns.
 
     Evidence: CSAILVision/semantic-segmentation-pytorch 8f27c9b9 mit_semseg/models/models.py:155;
-    facebookresearch/lingua 437d680e apps/fastRNN/generate.py:54; corpus: 10 true, 14 debatable, 3 false; bed A:
-    0 true, 1 debatable, 0 false; bed B: 0 true, 1 debatable, 0 false; bed I: 0 true, 1 debatable, 0 false; 186
-    repositories: 0 true, 1 debatable, 0 false.
+    facebookresearch/lingua 437d680e apps/fastRNN/generate.py:54; corpus, 186 repositories, beds A, B, I: 10
+    true, 18 debatable, 3 false.
     """
 
     code = "SAVE003"

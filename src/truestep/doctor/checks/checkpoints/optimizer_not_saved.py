@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import ADVICE, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SAVE_STATE
 from truestep.doctor.source.checkpoints import loads_of
 from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter
@@ -42,10 +42,8 @@ class OptimizerNotSaved(SourceCheck):
     Fix: save optimizer, scheduler, scaler and random state too.
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
-    pathology/multiple_instance_learning/panda_mil_train_evaluate_pytorch_gpu.py:196; corpus: 1 true, 1
-    debatable, 1 false; bed B: 1 true, 1 debatable, 0 false; bed D: 1 true, 1 debatable, 0 false; bed F: 3 true,
-    1 false; bed H: 0 true, 5 false; bed K: 0 true, 2 debatable, 0 false; bed L: 1 true, 2 debatable, 0 false;
-    186 repositories: 0 true, 2 false.
+    pathology/multiple_instance_learning/panda_mil_train_evaluate_pytorch_gpu.py:196; corpus, 186 repositories,
+    beds B, D, F, H, K, L: 7 true, 7 debatable, 9 false.
     """
 
     code = "SAVE005"
@@ -73,7 +71,14 @@ class OptimizerNotSaved(SourceCheck):
                 if best and _is_only_applied(module, call):
                     continue
                 text = "A step or epoch to resume from is saved, but no optimizer state."
-                yield At(call, text, ADVICE if best else RISK)
+                kept = QUESTION if _is_notebook_of_one_run(module) else RISK
+                yield At(call, text, ADVICE if best else kept)
+
+
+def _is_notebook_of_one_run(module: SourceModule) -> bool:
+    """Tell a notebook in which nothing is loaded: its cells are the whole program, and no run of it goes on from a file."""
+    loads = module.program.called_anywhere("load", "load_state_dict", "load_checkpoint", "restore", "resume")
+    return module.path.endswith(".ipynb") and not loads
 
 
 def _is_asked(module: SourceModule, method: str) -> bool:

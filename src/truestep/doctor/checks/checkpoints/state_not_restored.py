@@ -60,7 +60,7 @@ class StateNotRestored(SourceCheck):
 
     Fix: scheduler.load_state_dict(state["schedule"]), before the first step.
 
-    Evidence: bed D: 1 true, 0 false; bed G: 1 true, 1 false; bed H: 2 true, 1 false.
+    Evidence: beds D, G, H: 4 true, 2 false.
     """
 
     code = "SAVE011"

@@ -28,10 +28,7 @@ class WholeModelSaved(SourceCheck):
     Fix: save net.state_dict(); make the module, then load_state_dict.
 
     Evidence: HumanCompatibleAI/imitation e5ef1880 src/imitation/scripts/train_preference_comparisons.py:46;
-    corpus: 1 true, 2 false; bed A: 3 true, 0 false; bed B: 2 true, 0 false; bed C: 6 true, 0 false; bed D: 4
-    true, 1 false; bed E: 4 true, 1 debatable, 1 false; bed F: 2 true, 0 false; bed G: 1 true, 0 false; bed H: 9
-    true, 1 false; bed I: 5 true, 0 false; bed L: 1 true, 0 false; 186 repositories: 10 true, 4 debatable, 5
-    false.
+    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L: 48 true, 5 debatable, 10 false.
     """
 
     code = "SAVE001"

@@ -50,7 +50,7 @@ class AugmentedEvaluation(SourceCheck):
 
     Fix: one transform for training, and one without chance for evaluation.
 
-    Evidence: bed B: 1 true, 0 false; bed H: 0 true, 1 false; 186 repositories: 6 true, 0 false.
+    Evidence: 186 repositories, beds B, H: 7 true, 1 false.
     """
 
     code = "DATA019"

@@ -36,10 +36,8 @@ class EvaluationDropsData(SourceCheck):
     Fix: drop_last=False for evaluation.
 
     Evidence: found in the wild (docs/wild.md); LINCellularNeuroscience/VAME b97a5180
-    vame/model/evaluate.py:157; LINCellularNeuroscience/VAME b97a5180 vame/model/rnn_vae.py:330; corpus: 2 true,
-    1 debatable, 0 false; bed B: 3 true, 0 false; bed C: 3 true, 1 false; bed D: 1 true, 0 false; bed E: 4 true,
-    0 false; bed F: 1 true, 1 debatable, 0 false; bed G: 3 true, 0 false; bed I: 2 true, 2 false; 186
-    repositories: 0 true, 1 debatable, 1 false.
+    vame/model/evaluate.py:157; LINCellularNeuroscience/VAME b97a5180 vame/model/rnn_vae.py:330; corpus, 186
+    repositories, beds B, C, D, E, F, G, I: 19 true, 3 debatable, 4 false.
     """
 
     code = "DATA002"

@@ -30,8 +30,8 @@ class SequenceAxesExchanged(SourceCheck):
 
     Fix: the same batch_first in both.
 
-    Evidence: the plain form of row 80 of docs/mistakes.md; bed B: 0 true, 1 false; 186 repositories: 0
-    true, 1 debatable, 0 false.
+    Evidence: the plain form of row 80 of docs/mistakes.md; 186 repositories, bed B: 0 true, 1 debatable, 1
+    false.
     """
 
     code = "DATA010"

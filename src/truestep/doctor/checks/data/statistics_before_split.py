@@ -40,7 +40,7 @@ class StatisticsBeforeSplit(SourceCheck):
 
     Fix: split first, fit on the training part alone, transform both.
 
-    Evidence: bed E: 0 true, 1 debatable, 0 false; 186 repositories: 2 true, 0 false.
+    Evidence: 186 repositories, bed E: 2 true, 1 debatable, 0 false.
     """
 
     code = "DATA013"

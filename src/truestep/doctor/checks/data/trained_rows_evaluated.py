@@ -20,8 +20,7 @@ if TYPE_CHECKING:
 class TrainedRowsEvaluated(Watcher):
     """A model is evaluated on examples that it was trained on, and not on others alone.
 
-    Why: it knows them by heart, so the figures say nothing of new data; no overfitting shows, and the best epoch is
-    chosen by chance.
+    Why: the model knows these examples by heart, so its score says nothing about new data and hides overfitting.
 
     Bad:
         for x, y in loader:
@@ -41,7 +40,7 @@ class TrainedRowsEvaluated(Watcher):
         with torch.no_grad():
             right = sum((net(x).argmax(1) == y).sum().item() for x, y in test_loader)
 
-    Fix: split the examples once, before anything else, and evaluate on those that no step has seen.
+    Fix: split the data once, and evaluate on the part that no step was trained on.
 
     Evidence: the plain form of row 73 of docs/mistakes.md.
     """
@@ -84,17 +83,13 @@ class _Comparison:
 
     def told(self) -> str:
         """Say what is shared."""
-        shared, evaluated, trained = (
-            self.overlap.num_shared,
-            self.overlap.num_evaluated,
-            self.overlap.num_trained,
-        )
+        overlap = self.overlap
+        shared, evaluated = overlap.num_shared, overlap.num_evaluated
         if shared == evaluated:
-            return f"All of the {evaluated} examples that are evaluated here were trained on before."
-        return (
-            f"At least {shared} of the {evaluated} examples that are evaluated here were trained on before "
-            f"({trained} examples of the training were looked at)."
-        )
+            return f"All of the {evaluated} examples evaluated here were trained on before."
+        saw_all = overlap.num_data is not None and overlap.num_trained >= overlap.num_data
+        count = shared if saw_all else f"At least {shared}"
+        return f"{count} of the {evaluated} examples evaluated here were trained on before."
 
     def evidence(self) -> dict[str, Any]:
         """Return the numbers behind it."""
@@ -102,9 +97,9 @@ class _Comparison:
         return {
             "evaluated": overlap.num_evaluated,
             "trained_on_and_looked_at": overlap.num_trained,
+            "training_set": overlap.num_data,
             "in_both": overlap.num_shared,
             "at_most_by_chance": round(overlap.by_chance, 1),
-            "training_set": overlap.num_data,
         }
 
 

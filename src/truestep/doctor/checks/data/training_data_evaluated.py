@@ -29,8 +29,7 @@ class TrainingDataEvaluated(SourceCheck):
 
     Fix: give the loader the data that were held out.
 
-    Evidence: bed C: 1 true, 0 false; bed E: 3 true, 0 false; bed F: 2 true, 0 false; bed I: 1 true, 0 false;
-    bed K: 1 true, 0 false; bed L: 0 true, 3 debatable, 0 false; 186 repositories: said 2 times, not judged.
+    Evidence: 186 repositories: said 2 times, not judged; beds C, E, F, I, K, L: 8 true, 3 debatable, 0 false.
     """
 
     code = "DATA020"

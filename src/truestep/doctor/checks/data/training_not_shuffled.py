@@ -8,7 +8,16 @@ from typing import Any
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.batches import LOADER, RUN, is_one_batch, num_batches, source_of, tensors_of
+from truestep.doctor.source.batches import (
+    LOADER,
+    RUN,
+    is_one_batch,
+    is_out_of_sight,
+    num_batches,
+    rows_behind,
+    source_of,
+    tensors_of,
+)
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
 from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
@@ -44,11 +53,8 @@ class TrainingNotShuffled(SourceCheck):
 
     Fix: shuffle=True, or a sampler.
 
-    Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus: 1 true, 1 false; bed A: 1 true,
-    1 false; bed B: 2 true, 2 debatable, 0 false; bed C: 5 true, 1 debatable, 0 false; bed D: 1 true, 1
-    debatable, 2 false; bed E: 9 true, 2 debatable, 2 false; bed F: 2 true, 1 debatable, 2 false; bed G: 0 true,
-    1 debatable, 1 false; bed H: 0 true, 1 debatable, 0 false; bed I: 2 true, 0 false; bed K: 0 true, 1 false;
-    bed L: 0 true, 4 false; 186 repositories: 3 true, 4 debatable, 9 false.
+    Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
+    D, E, F, G, H, I, K, L: 26 true, 13 debatable, 23 false.
     """
 
     code = "DATA001"
@@ -68,9 +74,10 @@ class TrainingNotShuffled(SourceCheck):
                 told.add(node)
                 is_given = isinstance(node, ast.Call) and argument(node, 2, "shuffle") is not None
                 chosen = each not in trained and is_given
+                rows = argument(each.node, 0, "dataset") if isinstance(each.node, ast.Call) else None
                 # an order that is asked for may be for features or pictures, or of rows that were mixed before
-                mixed = isinstance(node, ast.Call) and _is_mixed(module, argument(node, 0, "dataset"))
-                severity = QUESTION if chosen or (is_given and mixed) else RISK
+                meant = chosen or (is_given and _is_mixed(module, rows))
+                severity = QUESTION if meant or _may_be_drawn(module, rows) else RISK
                 yield At(node, "The training loader yields the data in its own order.", severity)
         for call in dict.fromkeys(_learned_from(module)):
             yield At(call, "The training batches come in the data's own order.", RISK)
@@ -138,7 +145,7 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
     data, shuffle = argument(call, 0, "dataset"), argument(call, 2, "shuffle")
     if data is not None and (
         module.kind(data) == "iterable dataset"
-        or _draws_by_itself(module, data)
+        or any(_draws_by_itself(module, each) for each in rows_behind(module, data))
         or _is_shuffled_by_method(module, data)
     ):
         return None
@@ -169,6 +176,11 @@ def _is_random(module: SourceModule, order: ast.expr) -> bool:
     parts = [part for each in _with_definitions(module, order) for part in walk(each)]
     called = [module.qualify(part.func) or "" for part in parts if isinstance(part, ast.Call)]
     return any(name.rpartition(".")[2] in ("randperm", "permutation") for name in called)
+
+
+def _may_be_drawn(module: SourceModule, data: ast.expr | None) -> bool:
+    """Tell rows of a class out of sight: it may draw its own places, whatever index it is asked for."""
+    return data is not None and any(is_out_of_sight(module, each) for each in rows_behind(module, data))
 
 
 def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:

@@ -24,8 +24,7 @@ class BackwardHook(SourceCheck):
     Fix: register_full_backward_hook.
 
     Evidence: qfgaohao/pytorch-ssd 7a839cbc vision/prunning/prunner.py:163; qfgaohao/pytorch-ssd 7a839cbc
-    vision/prunning/prunner.py:214; corpus: 2 true, 0 false; bed B: 1 true, 0 false; bed D: 1 true, 0 false; bed
-    K: 0 true, 3 debatable, 0 false; 186 repositories: 10 true, 0 false.
+    vision/prunning/prunner.py:214; corpus, 186 repositories, beds B, D, K: 14 true, 3 debatable, 0 false.
     """
 
     code = "OLD009"

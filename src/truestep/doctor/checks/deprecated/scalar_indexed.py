@@ -27,9 +27,8 @@ class ScalarIndexed(SourceCheck):
 
     Fix: loss.item().
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/began/began.py:196; bed E: 23 true, 0 false;
-    bed F: 22 true, 0 false; bed G: 26 true, 0 false; bed H: 17 true, 0 false; bed I: 17 true, 1 false; bed K: 5
-    true, 0 false; bed L: 4 true, 0 false; 186 repositories: 36 true, 0 false.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/began/began.py:196; 186 repositories, beds E,
+    F, G, H, I, K, L: 150 true, 1 false.
     """
 
     code = "OLD008"

@@ -35,9 +35,8 @@ class Volatile(SourceCheck):
     Fix: with torch.no_grad(): or torch.inference_mode().
 
     Evidence: ZhaoJ9014/face.evoLVe a9897bda applications/align/detector.py:79; ZhaoJ9014/face.evoLVe a9897bda
-    applications/align/detector.py:100; corpus: 3 true, 0 false; bed E: 9 true, 0 false; bed F: 15 true, 0
-    false; bed G: 18 true, 0 false; bed H: 9 true, 0 false; bed I: 18 true, 0 false; bed K: 4 true, 7 debatable,
-    3 false; bed L: 0 true, 3 false; 186 repositories: 15 true, 8 debatable, 0 false.
+    applications/align/detector.py:100; corpus, 186 repositories, beds E, F, G, H, I, K, L: 91 true, 15
+    debatable, 6 false.
     """
 
     code = "OLD007"

@@ -26,8 +26,7 @@ class AvailabilityNotAsked(SourceCheck):
 
     Fix: add the parentheses.
 
-    Evidence: bed A: 2 true, 0 false; bed B: 3 true, 0 false; bed D: 1 true, 0 false; bed G: 1 true, 0 false;
-    bed K: 2 true, 0 false; bed L: 0 true, 2 debatable, 0 false; 186 repositories: said 3 times, not judged.
+    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L: 9 true, 2 debatable, 0 false.
     """
 
     code = "DEV006"

@@ -40,10 +40,8 @@ class MovedCopyThrownAway(SourceCheck):
 
     Fix: x = x.to(device).
 
-    Evidence: JDAI-CV/fast-reid c9bc3ceb projects/FastRT/pybind_interface/market_benchmark.py:41; corpus: 1
-    true, 1 false; bed C: 1 true, 0 false; bed D: 1 true, 0 false; bed E: 4 true, 4 debatable, 0 false; bed F: 0
-    true, 1 false; bed H: 0 true, 1 false; bed K: 1 true, 1 debatable, 0 false; 186 repositories: 0 true, 2
-    false.
+    Evidence: JDAI-CV/fast-reid c9bc3ceb projects/FastRT/pybind_interface/market_benchmark.py:41; corpus, 186
+    repositories, beds C, D, E, F, H, K: 8 true, 5 debatable, 5 false.
     """
 
     code = "DEV005"

@@ -33,8 +33,7 @@ class VisibleDevicesTooLate(SourceCheck):
 
     Fix: set it in the shell, or before torch is imported.
 
-    Evidence: the plain form of row 92 of docs/mistakes.md; corpus: 0 true, 1 false; bed G: 3 true, 2 false; bed
-    I: 1 true, 0 false.
+    Evidence: the plain form of row 92 of docs/mistakes.md; corpus, beds G, I: 4 true, 3 false.
     """
 
     code = "DEV001"

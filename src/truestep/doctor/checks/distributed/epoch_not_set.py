@@ -52,10 +52,8 @@ class EpochNotSet(SourceCheck, Watcher):
     Fix: sampler.set_epoch(epoch) at the start of each epoch.
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
-    self_supervised_pretraining/vit_unetr_ssl/multi_gpu/mgpu_ssl_train.py:145; corpus: 1 true, 0 false; bed A: 2
-    true, 0 false; bed B: 0 true, 1 debatable, 1 false; bed C: 1 true, 0 false; bed F: 6 true, 0 false; bed G: 1
-    true, 0 false; bed H: 1 true, 0 false; bed I: 1 true, 0 false; bed K: 4 true, 1 false; 186 repositories: 2
-    true, 1 false.
+    self_supervised_pretraining/vit_unetr_ssl/multi_gpu/mgpu_ssl_train.py:145; corpus, 186 repositories, beds A,
+    B, C, F, G, H, I, K: 19 true, 1 debatable, 3 false.
     """
 
     code = "DIST001"

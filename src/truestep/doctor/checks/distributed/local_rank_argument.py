@@ -28,10 +28,8 @@ class LocalRankArgument(SourceCheck):
     Fix: int(os.environ["LOCAL_RANK"]).
 
     Evidence: Project-MONAI/tutorials b3c6c998 deepedit/ignite/train.py:407; Project-MONAI/tutorials b3c6c998
-    deepgrow/ignite/train.py:386; corpus: 6 true, 3 debatable, 6 false; bed B: 4 true, 0 false; bed C: 1 true, 0
-    false; bed D: 1 true, 0 false; bed F: 2 true, 0 false; bed G: 1 true, 0 false; bed H: 1 true, 0 false; bed
-    I: 1 true, 0 false; bed K: 0 true, 1 false; bed L: 0 true, 1 debatable, 0 false; 186 repositories: 0 true,
-    11 debatable, 0 false.
+    deepgrow/ignite/train.py:386; corpus, 186 repositories, beds B, C, D, F, G, H, I, K, L: 17 true, 15
+    debatable, 7 false.
     """
 
     code = "DIST004"

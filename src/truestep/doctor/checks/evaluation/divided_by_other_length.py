@@ -33,7 +33,7 @@ class DividedByOtherLength(SourceCheck):
 
     Fix: divide by the length of what the loop goes through.
 
-    Evidence: bed D: 1 true, 0 false; bed H: 1 true, 0 false; 186 repositories: 0 true, 1 debatable, 0 false.
+    Evidence: 186 repositories, beds D, H: 2 true, 1 debatable, 0 false.
     """
 
     code = "EVAL043"

@@ -39,8 +39,7 @@ class DividedLossReported(SourceCheck):
 
     Fix: divide where backward() is called, and keep the loss itself.
 
-    Evidence: bed A: 1 true, 0 false; bed C: 1 true, 0 false; bed D: 0 true, 1 debatable, 0 false; bed G: 1
-    true, 0 false; bed I: 0 true, 1 debatable, 0 false.
+    Evidence: beds A, C, D, G, I: 3 true, 2 debatable, 0 false.
     """
 
     code = "EVAL033"

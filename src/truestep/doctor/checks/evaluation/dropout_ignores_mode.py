@@ -48,9 +48,8 @@ class DropoutIgnoresMode(SourceCheck):
 
     Fix: F.dropout(x, p, training=self.training), or an nn.Dropout layer.
 
-    Evidence: THUDM/CogDL 281f4742 cogdl/models/nn/ppnp.py:75; corpus: 1 true, 0 false; bed A: 1 true, 1
-    debatable, 0 false; bed E: 4 true, 1 false; bed F: 1 true, 0 false; bed H: 3 true, 0 false; bed I: 7 true, 0
-    false; bed K: 2 true, 13 debatable, 3 false; 186 repositories: 10 true, 9 debatable, 0 false.
+    Evidence: THUDM/CogDL 281f4742 cogdl/models/nn/ppnp.py:75; corpus, 186 repositories, beds A, E, F, H, I, K:
+    29 true, 23 debatable, 4 false.
     """
 
     code = "EVAL001"

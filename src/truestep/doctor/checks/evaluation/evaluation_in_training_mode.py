@@ -56,9 +56,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
     Fix: net.eval() before, net.train() after; functions such as F.dropout need training=self.training.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/aae/aae.py:152; eriklindernoren/PyTorch-GAN
-    36d3c77e implementations/acgan/acgan.py:159; bed C: 1 true, 0 false; bed D: 0 true, 1 false; bed E: 2 true,
-    0 false; bed F: 0 true, 2 debatable, 0 false; bed G: 1 true, 0 false; bed I: 16 true, 0 false; bed K: 0
-    true, 1 debatable, 0 false; bed L: 1 true, 0 false; 186 repositories: 4 true, 0 false.
+    36d3c77e implementations/acgan/acgan.py:159; 186 repositories, beds C, D, E, F, G, I, K, L: 25 true, 3
+    debatable, 1 false.
     """
 
     code = "EVAL002"

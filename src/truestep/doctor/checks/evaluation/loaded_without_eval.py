@@ -31,9 +31,7 @@ class LoadedWithoutEval(SourceCheck):
 
     Fix: net.eval() after loading.
 
-    Evidence: bed E: 2 true, 0 false; bed F: 1 true, 0 false; bed G: 6 true, 1 debatable, 0 false; bed H: 1
-    true, 0 false; bed I: 2 true, 1 debatable, 0 false; bed K: 4 true, 1 false; 186 repositories: 1 true, 1
-    debatable, 0 false.
+    Evidence: 186 repositories, beds E, F, G, H, I, K: 17 true, 3 debatable, 1 false.
     """
 
     code = "EVAL008"

@@ -34,8 +34,8 @@ class LogitsAgainstHalf(SourceCheck):
 
     Fix: compare with 0, or out.sigmoid() with 0.5.
 
-    Evidence: the plain form of row 52 of docs/mistakes.md; bed F: 2 true, 0 false; 186 repositories: 0 true, 1
-    debatable, 2 false.
+    Evidence: the plain form of row 52 of docs/mistakes.md; 186 repositories, bed F: 2 true, 1 debatable, 2
+    false.
     """
 
     code = "EVAL041"

@@ -57,9 +57,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
 
     Fix: net.train() after each evaluation, before the next batch is trained on.
 
-    Evidence: corpus: 0 true, 1 false; bed B: 0 true, 2 false; bed C: 3 true, 1 debatable, 0 false; bed E: 1
-    true, 0 false; bed F: 2 true, 0 false; bed G: 1 true, 0 false; bed H: 1 true, 1 false; bed I: 3 true, 1
-    false; 186 repositories: 3 true, 1 false.
+    Evidence: corpus, 186 repositories, beds B, C, E, F, G, H, I: 14 true, 1 debatable, 6 false.
     """
 
     code = "EVAL003"

@@ -44,7 +44,7 @@ class TotalLeftUndivided(SourceCheck):
 
     Fix: divide it too.
 
-    Evidence: bed C: 1 true, 0 false; bed L: 0 true, 3 false; 186 repositories: 0 true, 1 false.
+    Evidence: 186 repositories, beds C, L: 1 true, 4 false.
     """
 
     code = "EVAL032"

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 
 
@@ -44,7 +44,8 @@ class TrainOverridden(SourceCheck):
                 if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):
                     asked = any(not each.args for each in module.method_calls("eval"))
                     text = f"{owner.name}.train() does not take `mode`: eval() calls train(False)."
-                    yield At(node, text, BUG if asked else RISK)
+                    elsewhere = module.program.called_anywhere("eval")  # by what may hold it
+                    yield At(node, text, BUG if asked else RISK if elsewhere else ADVICE)
 
     def _takes_mode(self, node: ast.FunctionDef) -> bool:
         required = len(node.args.args) - len(node.args.defaults)

@@ -67,9 +67,8 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
 
     Fix: call optimizer.zero_grad() once per step, anywhere but between backward() and step().
 
-    Evidence: found in the wild (docs/wild.md); corpus: 0 true, 6 false; bed A: 0 true, 1 false; bed B: 2 true,
-    0 false; bed E: 1 true, 1 debatable, 0 false; bed G: 1 true, 0 false; bed H: 0 true, 1 debatable, 0 false;
-    bed I: 9 true, 0 false; 186 repositories: 0 true, 1 debatable, 0 false.
+    Evidence: found in the wild (docs/wild.md); corpus, 186 repositories, beds A, B, E, G, H, I: 13 true, 3
+    debatable, 7 false.
     """
 
     code = "GRAD001"

@@ -14,6 +14,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, is_none, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, without_keyword
+from truestep.doctor.source.uses import is_handed_on
 from truestep.doctor.source.values import argument, literal, value_origins
 
 
@@ -39,9 +40,8 @@ class GraphKeptWithoutNeed(SourceCheck):
 
     Fix: drop retain_graph; if torch then says "backward a second time", detach what is carried over.
 
-    Evidence: THUDM/CogDL 281f4742 examples/GRB/attack/injection/speit.py:381; corpus: 1 true, 0 false; bed B: 1
-    true, 0 false; bed E: 2 true, 1 false; bed F: 1 true, 0 false; bed H: 2 true, 1 false; bed L: 0 true, 2
-    false; 186 repositories: 3 true, 1 debatable, 0 false.
+    Evidence: THUDM/CogDL 281f4742 examples/GRB/attack/injection/speit.py:381; corpus, 186 repositories, beds B,
+    E, F, H, L: 10 true, 1 debatable, 4 false.
     """
 
     code = "GRAD011"
@@ -81,12 +81,18 @@ def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
     # without a forward in the loop, the graph may be one from before it: then each iteration needs it
     if event not in inside or (path and not trace.within(path, "forward")):
         return False
-    if path and _goes_through_earlier(module, event):
+    if _goes_through_earlier(module, event) if path else _is_called_again(module, trace):
         return False
     behind = inside[inside.index(event) + 1 :]
     return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(
         module, trace, event, path
     )
+
+
+def _is_called_again(module: SourceModule, trace: Trace) -> bool:
+    """Tell a handler of events that makes no graph of its own: each call goes back through the one from before."""
+    makes_none = not trace.of("forward")
+    return makes_none and isinstance(trace.root, Function) and is_handed_on(module, trace.root)
 
 
 def _goes_through_earlier(module: SourceModule, event: TraceEvent) -> bool:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.batches import cut_from, sizes_of
+from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.once import asked_once
@@ -126,11 +126,6 @@ def _num_axes(module: SourceModule, node: ast.expr | None, depth: int = 0) -> in
             return _by_name(module, node, depth)
         case ast.UnaryOp():
             return _num_axes(module, node.operand, depth + 1)
-        case ast.BinOp():
-            sides = [each for each in (node.left, node.right) if constant(each) is None]
-            found = [_num_axes(module, each, depth + 1) for each in sides]
-            known = [each for each in found if each is not None]
-            return max(known) if known and len(known) == len(found) else None
         case ast.Call():
             return _of_call(module, node, depth)
     return None
@@ -140,10 +135,6 @@ def _by_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -
     if isinstance(node, ast.Name):
         if (taken := _by_its_shape(module, node)) is not None:
             return taken
-        loops = [each for each in module.names.bindings(node) if each.how == "for"]
-        if loops:
-            found = {_num_axes(module, cut_from(module, each), depth + 1) for each in loops}
-            return found.pop() if len(found) == 1 else None
     values = {_num_axes(module, each, depth + 1) for each in module.definitions(node)}
     return values.pop() if len(values) == 1 else None
 

@@ -61,7 +61,8 @@ class TrainedTensorDetached(SourceCheck):
                 held = [node for node in reads if self._optimized(module, node)]
                 rest = [node for node in reads if node not in held]
                 is_by_hand = any(_is_given_a_gradient(module, node) for node in every)
-                if held and rest and not is_by_hand and all(_cut(module, node) for node in rest):
+                is_trained = bool(held) and not is_by_hand and _goes_backward(module, target)
+                if is_trained and rest and all(_cut(module, node) for node in rest):
                     yield At(
                         rest[-1], f"{target.id!r} is trained, but used only detached: no gradient for it."
                     )
@@ -79,6 +80,11 @@ class TrainedTensorDetached(SourceCheck):
 
     def _goes_to_optimizer(self, module: SourceModule, node: ast.AST | None) -> bool:
         return isinstance(node, ast.Call) and module.kind(node) == "optimizer"
+
+
+def _goes_backward(module: SourceModule, target: ast.Name) -> bool:
+    """Tell whether anything goes backward where the tensor lives: else an optimizer is tried alone, or restored."""
+    return any(each.attr == "backward" for each in module.inside(module.scope(target), ast.Attribute))
 
 
 def _cut(module: SourceModule, node: ast.expr) -> bool:

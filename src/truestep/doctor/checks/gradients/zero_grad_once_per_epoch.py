@@ -33,8 +33,7 @@ class ZeroGradOncePerEpoch(SourceCheck):
 
     Fix: move zero_grad() into the loop that calls step().
 
-    Evidence: the plain form of row 3 of docs/mistakes.md; bed E: 0 true, 2 false; bed H: 1 true, 0 false; bed
-    I: 0 true, 2 debatable, 0 false.
+    Evidence: the plain form of row 3 of docs/mistakes.md; beds E, H, I: 1 true, 2 debatable, 2 false.
     """
 
     code = "GRAD003"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.actions import OPTIMIZE
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import Class, dotted, walk
 
 
 class CriterionNotOptimized(SourceCheck):
@@ -69,5 +69,14 @@ class CriterionNotOptimized(SourceCheck):
                 isinstance(c.func, ast.Attribute) and dotted(c.func.value) == name
                 for c in module.method_calls("parameters")
             )
-            if has and optimizers and not asked:
+            if has and optimizers and not asked and not _is_held(module, owner, name):
                 yield At(assignment, f"{name!r} has parameters of its own, and no optimizer holds them.")
+
+
+def _is_held(module: SourceModule, owner: Class, name: str) -> bool:
+    """Tell a loss that makes an optimizer itself, or of which an optimizer is given a parameter by its name."""
+    inside = [call for part in module.classes.lineage(owner) for call in module.inside(part, ast.Call)]
+    if any(module.kind(call) == "optimizer" for call in inside):
+        return True
+    given = [part for call in module.all(ast.Call) if module.kind(call) == "optimizer" for part in walk(call)]
+    return any(isinstance(each, ast.Attribute) and dotted(each.value) == name for each in given)

@@ -35,9 +35,7 @@ class MaskedLossAveraged(SourceCheck):
 
     Fix: (losses * mask).sum() / mask.sum(), or losses[mask].mean().
 
-    Evidence: bed A: 3 true, 1 false; bed B: 0 true, 1 debatable, 0 false; bed C: 1 true, 0 false; bed F: 0
-    true, 1 debatable, 0 false; bed G: 1 true, 1 debatable, 0 false; 186 repositories: 1 true, 1 debatable, 1
-    false.
+    Evidence: 186 repositories, beds A, B, C, F, G: 6 true, 4 debatable, 2 false.
     """
 
     code = "LOSS036"

@@ -33,8 +33,7 @@ class MeanOfExpectation(SourceCheck):
 
     Fix: .sum(dim) over the classes, then .mean() over the batch.
 
-    Evidence: bed C: 2 true, 0 false; bed E: 0 true, 2 debatable, 0 false; 186 repositories: said 1 times, not
-    judged.
+    Evidence: 186 repositories: said 1 times, not judged; beds C, E: 2 true, 2 debatable, 0 false.
     """
 
     code = "LOSS035"

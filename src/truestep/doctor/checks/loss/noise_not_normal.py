@@ -33,8 +33,8 @@ class NoiseNotNormal(SourceCheck):
 
     Fix: torch.randn_like, with an n.
 
-    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/085/main.py:31; bed A: 1 true, 0 false; bed F:
-    1 true, 0 false; bed K: 2 true, 0 false; bed L: 1 true, 0 false; 186 repositories: 5 true, 0 false.
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/085/main.py:31; 186 repositories, beds A, F,
+    K, L: 10 true, 0 false.
     """
 
     code = "LOSS030"

@@ -38,8 +38,8 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
 
     Fix: use log_softmax before nll_loss, or cross_entropy on the raw outputs.
 
-    Evidence: the plain form of row 36 of docs/mistakes.md; bed G: 0 true, 1 debatable, 0 false; bed H: 1 true,
-    0 false; 186 repositories: said 1 times, not judged.
+    Evidence: the plain form of row 36 of docs/mistakes.md; 186 repositories: said 1 times, not judged; beds G,
+    H: 1 true, 1 debatable, 0 false.
     """
 
     code = "LOSS003"

@@ -38,9 +38,8 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
     Fix: give cross entropy the raw outputs; use softmax only to show probabilities.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:100; eriklindernoren/PyTorch-
-    GAN 36d3c77e implementations/infogan/infogan.py:111; bed A: 2 true, 0 false; bed C: 2 true, 0 false; bed E:
-    2 true, 0 false; bed F: 2 true, 1 false; bed G: 5 true, 0 false; bed H: 1 true, 0 false; bed I: 8 true, 0
-    false; bed K: 4 true, 0 false; 186 repositories: 8 true, 3 debatable, 0 false.
+    GAN 36d3c77e implementations/infogan/infogan.py:111; 186 repositories, beds A, C, E, F, G, H, I, K: 34 true,
+    3 debatable, 1 false.
     """
 
     code = "LOSS001"

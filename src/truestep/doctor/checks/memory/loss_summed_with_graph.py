@@ -42,10 +42,7 @@ class LossSummedWithGraph(SourceCheck):
 
     Fix: keep loss.detach() (or loss.item(), which waits for the GPU).
 
-    Evidence: corpus: 0 true, 1 false; bed A: 5 true, 4 false; bed B: 0 true, 1 debatable, 0 false; bed C: 4
-    true, 0 false; bed D: 2 true, 0 false; bed E: 5 true, 1 false; bed F: 1 true, 0 false; bed G: 0 true, 2
-    false; bed H: 2 true, 0 false; bed I: 7 true, 0 false; bed K: 4 true, 4 false; 186 repositories: 16 true, 4
-    false.
+    Evidence: corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, K: 46 true, 1 debatable, 16 false.
     """
 
     code = "MEM001"

@@ -7,10 +7,15 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part
-from truestep.doctor.source.values import seen_through
+from truestep.doctor.source.names import dotted, last_part, stored_in
+from truestep.doctor.source.values import constant, seen_through
 
 _NAME = re.compile(r"(^|_)(old|target)(_|$)")
+
+_SETS = (
+    "cuda", "eval", "load_state_dict", "modules", "named_parameters", "parameters", "requires_grad_", "state_dict", "to",
+    "train",
+)  # fmt: skip
 
 
 class CopyStartsApart(SourceCheck):
@@ -39,8 +44,7 @@ class CopyStartsApart(SourceCheck):
 
     Fix: load_state_dict right after both are made, or copy.deepcopy.
 
-    Evidence: bed A: 2 true, 0 false; bed H: 0 true, 1 false; bed L: 1 true, 0 false; 186 repositories: 0 true,
-    1 false.
+    Evidence: 186 repositories, beds A, H, L: 3 true, 2 false.
     """
 
     code = "PARAM035"
@@ -57,7 +61,7 @@ class CopyStartsApart(SourceCheck):
             copies = [each for each in module.method_calls("load_state_dict") if _last(each.func) == last]
             if origin is None or not copies or not all(_copies_state(module, each) for each in copies):
                 continue
-            if _is_copied_by_owner(module, node):
+            if _is_copied_by_owner(module, node) or _is_copied_before_use(module, last, copies):
                 continue
             if not any(module.scope(each) is module.scope(node) for each in copies) and not _changed(
                 module, node, place
@@ -97,6 +101,52 @@ def _is_copied_by_owner(module: SourceModule, node: ast.Assign) -> bool:
     return any(
         dotted(stored) == dotted(each.func.value) for each in copies if isinstance(each.func, ast.Attribute)
     )
+
+
+def _is_copied_before_use(module: SourceModule, name: str, copies: list[ast.Call]) -> bool:
+    """Tell a network that only one function uses, which sets its weights before that, in its first call, too."""
+    uses = [each for each in module.program.attributes_read.get(name, ()) if _is_applied(module, each)]
+    return bool(uses) and any(
+        all(
+            module.home(each).scope(each) is module.scope(copy) and each.lineno > copy.lineno for each in uses
+        )
+        and _holds_at_first(module, copy)
+        for copy in copies
+    )
+
+
+def _is_applied(module: SourceModule, network: ast.Attribute) -> bool:
+    """Tell `self.target(x)` and `self.target.act(x)` from what sets, moves or lists its weights."""
+    above = module.home(network).parents[network]
+    if isinstance(above, ast.Attribute):
+        return above.attr not in _SETS
+    return not isinstance(above, ast.Assign)
+
+
+def _holds_at_first(module: SourceModule, copy: ast.Call) -> bool:
+    """Tell what is done at the first call already: under no test, or at each so many calls counted from 0."""
+    scope = module.scope(copy)
+    tests = [each.test for each in module.ancestors(copy) if isinstance(each, ast.If)]
+    loops = [each for each in module.ancestors(copy) if isinstance(each, ast.For | ast.While)]
+    inside = [each for each in module.ancestors(copy) if each is scope]
+    return bool(inside) and not loops and all(_is_first_of_many(module, test, copy) for test in tests)
+
+
+def _is_first_of_many(module: SourceModule, test: ast.expr, copy: ast.Call) -> bool:
+    match test:
+        case ast.Compare(
+            left=ast.BinOp(left=counter, op=ast.Mod()), ops=[ast.Eq()], comparators=[ast.Constant(0)]
+        ):
+            pass
+        case ast.UnaryOp(op=ast.Not(), operand=ast.BinOp(left=counter, op=ast.Mod())):
+            pass
+        case _:
+            return False
+    text, scope = ast.unparse(counter), module.scope(copy)
+    stores = [each for each in module.stores if ast.unparse(stored_in(each)) == text]
+    first = [each for each in stores if module.scope(each) is not scope]
+    starts = bool(first) and all(isinstance(each, ast.Assign) and constant(each.value) == 0 for each in first)
+    return starts and all(each.lineno > copy.lineno for each in stores if module.scope(each) is scope)
 
 
 def _last(function: ast.expr) -> str:

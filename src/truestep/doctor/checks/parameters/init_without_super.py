@@ -29,8 +29,7 @@ class InitWithoutSuper(SourceCheck):
 
     Fix: call super().__init__() first.
 
-    Evidence: bed C: 1 true, 0 false; bed E: 2 true, 0 false; bed F: 1 true, 0 false; bed H: 1 true, 0 false;
-    bed K: 1 true, 2 false; bed L: 0 true, 2 debatable, 0 false; 186 repositories: 1 true, 1 debatable, 0 false.
+    Evidence: 186 repositories, beds C, E, F, H, K, L: 7 true, 3 debatable, 2 false.
     """
 
     code = "PARAM004"

@@ -50,9 +50,8 @@ class LayerMadeInForward(SourceCheck):
 
     Fix: make it in __init__ and keep it on self.
 
-    Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:114; bed C: 2 true, 0 false; bed E: 0 true, 3
-    false; bed F: 1 true, 0 false; bed G: 0 true, 2 false; bed H: 4 true, 0 false; bed I: 1 true, 0 false; bed
-    K: 1 true, 0 false; 186 repositories: 1 true, 1 debatable, 0 false.
+    Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:114; 186 repositories, beds C, E, F, G, H, I, K:
+    10 true, 1 debatable, 5 false.
     """
 
     code = "PARAM031"

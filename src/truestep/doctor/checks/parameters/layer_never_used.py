@@ -135,9 +135,8 @@ class LayerNeverUsed(SourceCheck):
     Fix: use it in forward, or delete it.
 
     Evidence: found in the wild (docs/wild.md); eriklindernoren/PyTorch-GAN 36d3c77e
-    implementations/sgan/sgan.py:50; corpus: 0 true, 1 debatable, 0 false; bed A: 2 true, 1 false; bed C: 2
-    true, 0 false; bed E: 1 true, 2 debatable, 0 false; bed F: 1 true, 2 false; bed G: 0 true, 2 debatable, 1
-    false; bed H: 3 true, 0 false; bed I: 3 true, 0 false; 186 repositories: 7 true, 0 false.
+    implementations/sgan/sgan.py:50; corpus, 186 repositories, beds A, C, E, F, G, H, I: 19 true, 5 debatable, 4
+    false.
     """
 
     code = "PARAM021"

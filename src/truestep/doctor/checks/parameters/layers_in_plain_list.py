@@ -37,9 +37,7 @@ class LayersInPlainList(SourceCheck):
 
     Fix: nn.ModuleList, nn.ModuleDict, or nn.ParameterList for parameters.
 
-    Evidence: corpus: 0 true, 3 false; bed B: 2 true, 0 false; bed E: 4 true, 0 false; bed F: 1 true, 1
-    debatable, 0 false; bed G: 1 true, 1 debatable, 2 false; bed H: 2 true, 0 false; bed I: 3 true, 0 false; bed
-    K: 2 true, 0 false; 186 repositories: 2 true, 0 false.
+    Evidence: corpus, 186 repositories, beds B, E, F, G, H, I, K: 17 true, 2 debatable, 5 false.
     """
 
     code = "PARAM001"

@@ -26,8 +26,7 @@ class NormMomentumInverted(SourceCheck):
 
     Fix: 1 minus that number.
 
-    Evidence: bed A: 1 true, 0 false; bed B: 2 true, 0 false; bed C: 2 true, 0 false; bed F: 1 true, 0 false;
-    bed G: 2 true, 0 false; bed K: 6 true, 0 false; 186 repositories: 5 true, 1 debatable, 0 false.
+    Evidence: 186 repositories, beds A, B, C, F, G, K: 19 true, 1 debatable, 0 false.
     """
 
     code = "PARAM042"

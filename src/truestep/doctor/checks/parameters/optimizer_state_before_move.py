@@ -30,8 +30,7 @@ class OptimizerStateBeforeMove(SourceCheck):
 
     Fix: move the model first.
 
-    Evidence: the plain form of row 68 of docs/mistakes.md; bed E: 0 true, 1 false; bed H: 3 true, 0 false; 186
-    repositories: 0 true, 1 false.
+    Evidence: the plain form of row 68 of docs/mistakes.md; 186 repositories, beds E, H: 3 true, 2 false.
     """
 
     code = "PARAM007"

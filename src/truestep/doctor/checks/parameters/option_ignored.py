@@ -48,10 +48,7 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: bed A: 2 true, 0 false; bed B: 2 true, 0 false; bed C: 1 true, 0 false; bed D: 3 true, 0 false;
-    bed E: 2 true, 1 debatable, 0 false; bed F: 4 true, 0 false; bed G: 6 true, 4 debatable, 0 false; bed H: 0
-    true, 2 debatable, 1 false; bed K: 1 true, 0 false; bed L: 1 true, 0 false; 186 repositories: 7 true, 2
-    debatable, 0 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L: 29 true, 9 debatable, 1 false.
     """
 
     code = "PARAM038"

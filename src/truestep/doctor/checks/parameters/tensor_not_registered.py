@@ -46,10 +46,7 @@ class TensorNotRegistered(SourceCheck):
 
     Fix: self.register_buffer("name", tensor) for constants, nn.Parameter(tensor) for what is trained.
 
-    Evidence: corpus: 0 true, 1 debatable, 0 false; bed A: 0 true, 4 debatable, 0 false; bed C: 1 true, 2
-    debatable, 0 false; bed D: 0 true, 1 debatable, 0 false; bed E: 2 true, 2 debatable, 2 false; bed G: 2 true,
-    0 false; bed I: 4 true, 0 false; bed K: 0 true, 1 debatable, 0 false; 186 repositories: 1 true, 6 debatable,
-    2 false.
+    Evidence: corpus, 186 repositories, beds A, C, D, E, G, I, K: 10 true, 17 debatable, 4 false.
     """
 
     code = "PARAM002"

@@ -30,8 +30,7 @@ class BenchmarkBesideDeterministic(SourceCheck):
 
     Fix: benchmark only for speed, with fixed shapes, where repeatability does not matter.
 
-    Evidence: bed B: 1 true, 0 false; bed E: 1 true, 0 false; bed F: 5 true, 0 false; bed G: 2 true, 1 false;
-    bed H: 1 true, 0 false; bed I: 3 true, 0 false; bed L: 1 true, 0 false; 186 repositories: 7 true, 1 false.
+    Evidence: 186 repositories, beds B, E, F, G, H, I, L: 21 true, 2 false.
     """
 
     code = "SEED003"

@@ -51,10 +51,8 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     Fix: all optimizer steps first, then scheduler.step(). Make the schedule for the optimizer that steps.
 
     Evidence: leoxiaobin/deep-high-resolution-net.pytorch 6f69e467 tools/train.py:183; qfgaohao/pytorch-ssd
-    7a839cbc prune_alexnet.py:105; corpus: 5 true, 1 debatable, 0 false; bed A: 5 true, 0 false; bed B: 1 true,
-    0 false; bed C: 1 true, 0 false; bed E: 1 true, 1 debatable, 0 false; bed F: 2 true, 2 debatable, 0 false;
-    bed G: 0 true, 1 debatable, 0 false; bed H: 0 true, 2 debatable, 0 false; bed I: 2 true, 1 debatable, 0
-    false; bed K: 2 true, 0 false; 186 repositories: 6 true, 0 false.
+    7a839cbc prune_alexnet.py:105; corpus, 186 repositories, beds A, B, C, E, F, G, H, I, K: 25 true, 8
+    debatable, 0 false.
     """
 
     code = "SCHED001"

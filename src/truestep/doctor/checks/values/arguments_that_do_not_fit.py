@@ -54,9 +54,7 @@ class ArgumentsThatDoNotFit(SourceCheck):
 
     Fix: the arguments that the function's first line names.
 
-    Evidence: bed E: 85 true, 0 false; bed F: 25 true, 4 false; bed G: 12 true, 12 false; bed H: 29 true, 2
-    false; bed I: 41 true, 1 debatable, 0 false; bed K: 62 true, 1 debatable, 0 false; bed L: 27 true, 12
-    debatable, 0 false; 186 repositories: 110 true, 1 debatable, 5 false.
+    Evidence: 186 repositories, beds E, F, G, H, I, K, L: 391 true, 15 debatable, 23 false.
     """
 
     code = "VALUE040"

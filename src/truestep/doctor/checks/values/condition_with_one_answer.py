@@ -31,9 +31,7 @@ class ConditionWithOneAnswer(SourceCheck):
 
     Fix: compare with each value, or ask whether it is among them.
 
-    Evidence: bed A: 1 true, 0 false; bed B: 1 true, 0 false; bed D: 2 true, 0 false; bed E: 1 true, 0 false;
-    bed F: 1 true, 0 false; bed H: 4 true, 0 false; bed I: 1 true, 0 false; bed K: 6 true, 0 false; 186
-    repositories: 5 true, 0 false.
+    Evidence: 186 repositories, beds A, B, D, E, F, H, I, K: 22 true, 0 false.
     """
 
     code = "VALUE017"

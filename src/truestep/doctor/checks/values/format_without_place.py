@@ -32,8 +32,7 @@ class FormatWithoutPlace(SourceCheck):
 
     Fix: write {} where the value belongs.
 
-    Evidence: bed E: 0 true, 2 debatable, 0 false; bed F: 0 true, 2 debatable, 0 false; bed H: 2 true, 6
-    debatable, 0 false; bed K: 1 true, 0 false; bed L: 2 true, 0 false; 186 repositories: 2 true, 0 false.
+    Evidence: 186 repositories, beds E, F, H, K, L: 7 true, 10 debatable, 0 false.
     """
 
     code = "VALUE030"

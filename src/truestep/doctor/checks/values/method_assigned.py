@@ -33,7 +33,7 @@ class MethodAssigned(SourceCheck):
 
     Fix: call the method with the value.
 
-    Evidence: bed K: 2 true, 0 false; 186 repositories: 1 true, 0 false.
+    Evidence: 186 repositories, bed K: 3 true, 0 false.
     """
 
     code = "VALUE031"

@@ -65,8 +65,7 @@ class NamesExchanged(SourceCheck):
 
     Fix: exchange them, or give them by name.
 
-    Evidence: bed B: 0 true, 3 debatable, 0 false; bed D: 1 true, 0 false; bed F: 1 true, 0 false; bed H: 0
-    true, 1 false; 186 repositories: 3 true, 0 false.
+    Evidence: 186 repositories, beds B, D, F, H: 5 true, 3 debatable, 1 false.
     """
 
     code = "VALUE012"

@@ -4,8 +4,9 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.options import is_left_unread
 from truestep.doctor.source.values import argument, constant
 
 
@@ -21,6 +22,7 @@ class OptionOfWrongType(SourceCheck):
         parser.add_argument("--amp", type=bool, default=True)  # here
         args = parser.parse_args([])
         opt = torch.optim.SGD(net.parameters(), lr=args.lr)
+        cast = torch.autocast("cuda", enabled=args.amp)
 
     Good:
         import argparse
@@ -29,30 +31,33 @@ class OptionOfWrongType(SourceCheck):
         parser.add_argument("--amp", action=argparse.BooleanOptionalAction, default=True)
         args = parser.parse_args([])
         opt = torch.optim.SGD(net.parameters(), lr=args.lr)
+        cast = torch.autocast("cuda", enabled=args.amp)
 
     Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
 
-    Evidence: bed A: 7 true, 0 false; bed B: 4 true, 0 false; bed C: 9 true, 0 false; bed D: 3 true, 0 false;
-    bed E: 8 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 0 false; bed H: 7 true, 0 false; bed I: 11
-    true, 0 false; bed K: 5 true, 0 false; bed L: 0 true, 2 debatable, 0 false; 186 repositories: 31 true, 1
-    false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L: 102 true, 2 debatable, 1 false.
     """
 
     code = "VALUE019"
     words = ("add_argument",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report type=bool, and type=int with a fraction as the default."""
-        switches: list[ast.Call] = []
-        for call in module.method_calls("add_argument"):
-            given = argument(call, None, "type")
-            kind = module.qualify(given) if given is not None else None
-            default = constant(argument(call, None, "default"))
-            if kind == "bool":
-                switches.append(call)
-            elif kind == "int" and isinstance(default, float) and default != int(default):
-                yield At(call, f"type=int can't read a number like {default}.", RISK)
-        if switches:
-            more = f", and {len(switches) - 1} more in this file" if len(switches) > 1 else ""
-            text = f"type=bool is true for every text: 'False' and '0' switch it on{more}."
-            yield At(switches[0], text, RISK)
+        """Report type=bool, and type=int with a fraction as the default; of options that nothing reads it is advice."""
+        calls = module.method_calls("add_argument")
+        unread = [each for each in calls if is_left_unread(module, each)]
+        for options, severity in (([each for each in calls if each not in unread], RISK), (unread, ADVICE)):
+            switches = [each for each in options if _type_of(module, each) == "bool"]
+            for call in options:
+                default = constant(argument(call, None, "default"))
+                is_fraction = isinstance(default, float) and default != int(default)
+                if is_fraction and _type_of(module, call) == "int":
+                    yield At(call, f"type=int can't read a number like {default}.", severity)
+            if switches:
+                more = f", and {len(switches) - 1} more in this file" if len(switches) > 1 else ""
+                text = f"type=bool is true for every text: 'False' and '0' switch it on{more}."
+                yield At(switches[0], text, severity)
+
+
+def _type_of(module: SourceModule, option: ast.Call) -> str | None:
+    given = argument(option, None, "type")
+    return module.qualify(given) if given is not None else None

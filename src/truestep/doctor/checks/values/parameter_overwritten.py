@@ -31,9 +31,7 @@ class ParameterOverwritten(SourceCheck):
 
     Fix: delete the assignment, or the parameter.
 
-    Evidence: bed A: 1 true, 0 false; bed B: 2 true, 0 false; bed C: 1 true, 0 false; bed D: 1 true, 0 false;
-    bed F: 2 true, 1 debatable, 0 false; bed G: 2 true, 1 debatable, 0 false; bed H: 0 true, 1 debatable, 0
-    false; bed I: 2 true, 0 false; 186 repositories: 5 true, 4 debatable, 1 false.
+    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I: 16 true, 7 debatable, 1 false.
     """
 
     code = "VALUE013"

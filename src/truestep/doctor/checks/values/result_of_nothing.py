@@ -34,9 +34,7 @@ class ResultOfNothing(SourceCheck):
 
     Fix: return the value.
 
-    Evidence: bed A: 1 true, 0 false; bed C: 1 true, 0 false; bed E: 2 true, 2 debatable, 0 false; bed F: 2
-    true, 0 false; bed H: 2 true, 0 false; bed K: 1 true, 0 false; 186 repositories: 3 true, 2 debatable, 0
-    false.
+    Evidence: 186 repositories, beds A, C, E, F, H, K: 12 true, 4 debatable, 0 false.
     """
 
     code = "VALUE014"

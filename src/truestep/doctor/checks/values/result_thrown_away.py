@@ -46,9 +46,7 @@ class ResultThrownAway(SourceCheck):
 
     Fix: assign the result, or use the form that ends with an underscore.
 
-    Evidence: bed E: 6 true, 0 false; bed F: 2 true, 0 false; bed G: 15 true, 2 debatable, 0 false; bed H: 5
-    true, 0 false; bed K: 3 true, 4 false; bed L: 0 true, 1 debatable, 0 false; 186 repositories: 4 true, 1
-    debatable, 7 false.
+    Evidence: 186 repositories, beds E, F, G, H, K, L: 35 true, 4 debatable, 11 false.
     """
 
     code = "VALUE028"

@@ -30,8 +30,7 @@ class SameValueTwice(SourceCheck):
 
     Fix: name the other value.
 
-    Evidence: bed B: 1 true, 0 false; bed D: 0 true, 1 debatable, 0 false; bed K: 0 true, 1 debatable, 0 false;
-    186 repositories: 1 true, 2 debatable, 0 false.
+    Evidence: 186 repositories, beds B, D, K: 2 true, 4 debatable, 0 false.
     """
 
     code = "VALUE004"
@@ -51,12 +50,20 @@ class SameValueTwice(SourceCheck):
             name = module.qualify(call.func) or ""
             start = _OF_TWO.get(name.rsplit(".", 1)[-1])
             given = call.args[start : start + 2] if start is not None and name.startswith("torch.") else []
+            if _is_asserted(module, call):
+                continue
             if len(given) == 2 and ast.dump(given[0]) == ast.dump(given[1]) and _is_read_only(given[0]):
                 yield At(call, f"Both values are {ast.unparse(given[0])}.")
         for choice in module.all(ast.IfExp):
             if ast.dump(choice.body) == ast.dump(choice.orelse):
                 # what was meant is out of sight: often nothing but this value is left of two
                 yield At(choice, f"Either way it is {ast.unparse(choice.body)}.", RISK)
+
+
+def _is_asserted(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a value in a test, which says what a loss gives for a perfect answer."""
+    above = [each for each in module.ancestors(call) if isinstance(each, (ast.Assert, ast.FunctionDef))]
+    return any(isinstance(each, ast.Assert) or each.name.startswith("test_") for each in above)
 
 
 def _is_read_only(node: ast.expr) -> bool:

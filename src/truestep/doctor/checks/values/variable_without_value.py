@@ -55,9 +55,7 @@ class VariableWithoutValue(SourceCheck):
 
     Fix: `global NAME` (of an outer function: `nonlocal NAME`), a parameter, or the name that is meant.
 
-    Evidence: bed E: 12 true, 0 false; bed F: 8 true, 0 false; bed G: 9 true, 1 debatable, 0 false; bed H: 28
-    true, 3 debatable, 0 false; bed I: 18 true, 0 false; bed K: 57 true, 3 debatable, 0 false; bed L: 27 true, 1
-    debatable, 0 false; 186 repositories: 91 true, 12 debatable, 0 false.
+    Evidence: 186 repositories, beds E, F, G, H, I, K, L: 250 true, 20 debatable, 0 false.
     """
 
     code = "VALUE041"

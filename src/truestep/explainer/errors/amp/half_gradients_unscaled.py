@@ -34,9 +34,7 @@ class HalfGradientsUnscaled(Explainer):
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         for owner, model in running_models(crash):
-            trained = [
-                (name, str(each.dtype)) for name, each in model.named_parameters() if each.requires_grad
-            ]
-            if half := [name for name, dtype in trained if dtype == "torch.float16"]:
+            trained = [(name, each.dtype) for name, each in model.named_parameters() if each.requires_grad]
+            if half := [name for name, dtype in trained if str(dtype) == "torch.float16"]:
                 return {"num": str(len(half)), "owner": owner, "first": half[0]}
         return {}

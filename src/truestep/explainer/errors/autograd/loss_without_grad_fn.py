@@ -2,10 +2,9 @@
 import linecache
 import re
 
-from truestep.explainer.calls import call_without_gradients
 from truestep.explainer.evidence import made_at_line, num_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.origins import files_of_models
+from truestep.explainer.origins import call_without_gradients, files_of_models
 from truestep.explainer.source import (
     EvidenceLine,
     crashed_file_tree,
@@ -36,8 +35,7 @@ class LossWithoutGradFn(Explainer):
         otherwise: `{updated}` is what net.update gave: it has gone back and stepped already.
             Fix: leave backward() and step() out: net.update(loss, batch) does both, with the function that computes the
             loss. To log the value, read float(update.loss).
-        otherwise: `{loss}` was made without gradients: {off}.
-            Fix: take the decorator away for training.
+        otherwise: `{loss}` was made without gradients: {off}. Fix: take the decorator away for training.
         otherwise: no parameter of `{owner}` requires a gradient: all {num} are frozen.
             Fix: unfreeze what is to be trained (requires_grad_(True)); a layer that replaces a head is made after the
             freezing.

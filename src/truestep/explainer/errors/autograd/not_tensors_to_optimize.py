@@ -22,14 +22,10 @@ class NotTensorsToOptimize(Explainer):
     Cases:
         `parameters;` or `generator;`: a generator of parameters stands inside the list.
             Fix: unpack it: [*a.parameters(), *b.parameters()].
-        `kind=method;`: parameters was not called.
-            Fix: write model.parameters().
-        `Tensor;`: one tensor was passed.
-            Fix: write [tensor].
-        `kind=tuple;`: named_parameters() gives names with the tensors.
-            Fix: write model.parameters().
-        `.nn.`: the layer itself ({class_}) was passed.
-            Fix: write layer.parameters().
+        `kind=method;`: parameters was not called. Fix: write model.parameters().
+        `Tensor;`: one tensor was passed. Fix: write [tensor].
+        `kind=tuple;`: named_parameters() gives names with the tensors. Fix: write model.parameters().
+        `.nn.`: the layer itself ({class_}) was passed. Fix: write layer.parameters().
         otherwise: one of them is of type {kind}.
     """
 

@@ -32,8 +32,7 @@ class NothingToOptimize(Explainer):
     Cases:
         otherwise: `{owner}.{layers}` is a plain {plain} of layers, whose parameters nobody sees.
             Fix: write self.{layers} = {kind}(...).
-        otherwise: all {num} parameters of `{owner}` are frozen.
-            Fix: unfreeze what is to be trained.
+        otherwise: all {num} parameters of `{owner}` are frozen. Fix: unfreeze what is to be trained.
     """
 
     messages = (

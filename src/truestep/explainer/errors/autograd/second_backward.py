@@ -1,9 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.evidence import running_models
+import ast
+from collections import deque
+from typing import Any
+
+from truestep.explainer.evidence import made_at_line, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.graphs import value_shared_by_graphs
-from truestep.explainer.kept import kept_graphs
-from truestep.explainer.values import is_tensor_at_crash
+from truestep.explainer.holding import kept_graphs
+from truestep.explainer.source import crashed_file_nodes
+from truestep.explainer.values import is_tensor_at_crash, tensor_as_evidence
 
 
 class SecondBackward(Explainer):
@@ -28,8 +32,7 @@ class SecondBackward(Explainer):
     retain_graph=True hides it, and memory grows.
 
     Cases:
-        otherwise: {kept}
-            Fix: {kept_fix}
+        otherwise: {kept} Fix: {kept_fix}
         otherwise: `{shared}` ({value}){made}, is in this graph and in that of {of}, whose backward (line {line}) freed it.
             Fix: write {shared}.detach() for the loss that is not to train what made it (a GAN's discriminator), or add the losses
             and call backward once. Where both train it, compute {shared} anew after the first step.
@@ -76,8 +79,79 @@ _STATES = {
 
 
 def _detached(name: str, value: object) -> str:
-    return (
-        f"{name} = tuple(each.detach() for each in {name})"
-        if type(value) is tuple
-        else f"{name} = {name}.detach()"
-    )
+    is_tuple = type(value) is tuple
+    return f"{name} = tuple(each.detach() for each in {name})" if is_tuple else f"{name} = {name}.detach()"
+
+
+_MAX_NODES = 50_000
+
+
+def value_shared_by_graphs(crash: Crash) -> dict[str, str]:
+    """Return the value that a loss shares with one whose backward ran before, as facts of a case; nothing where it can't be seen.
+
+    It is in the failing graph, was made before an earlier backward() of the same function, and is no loss itself.
+    """
+    failing = _failing(crash)
+    if failing is None or crash.user is None:
+        return {}
+    nodes = _nodes(failing.grad_fn)
+    earlier = [line for line in _backward_lines(crash) if line < crash.user.line]
+    if not earlier:
+        return {}
+    names = [(name, value) for frame, name, value in crash.users_locals() if frame is crash.user]
+    held = [(name, value) for name, value in names if is_tensor_at_crash(value) and value.grad_fn is not None]
+    shared = [
+        (name, value, line)
+        for name, value in held
+        if value is not failing and value.dim() and value.grad_fn in nodes
+        if (line := crash.made(name)) is not None and line.number < earlier[-1]
+    ]
+    if not shared:
+        return {}
+    others = [(name, _nodes(each.grad_fn)) for name, each in held if each is not failing and not each.dim()]
+    name, value, line = max(shared, key=lambda each: sum(each[1].grad_fn in known for _, known in others))
+    loss = next((f"`{other}`" for other, known in others if value.grad_fn in known), "an earlier loss")
+    made = made_at_line(line)
+    return {
+        "shared": name,
+        "value": tensor_as_evidence(value),
+        "made": made,
+        "of": loss,
+        "line": str(earlier[-1]),
+    }
+
+
+def _failing(crash: Crash) -> Any:
+    """Return the loss whose backward failed."""
+    for frame in reversed(crash.frames):
+        names = frame.locals()
+        for value in (names.get("self"), *_first(names.get("tensors"))):
+            if frame.function == "backward" and is_tensor_at_crash(value) and value.grad_fn is not None:
+                return value
+    return None
+
+
+def _first(values: Any) -> tuple[Any, ...]:
+    return tuple(values[:1]) if type(values) in (tuple, list) else (values,)
+
+
+def _nodes(root: Any) -> set[Any]:
+    """Return the nodes of a graph, but for those of leaves, which graphs share anyway."""
+    found, waiting = {root}, deque([root])
+    while waiting and len(found) < _MAX_NODES:
+        for node, _ in waiting.popleft().next_functions:
+            if node is not None and node not in found and node.name() != "torch::autograd::AccumulateGrad":
+                found.add(node)
+                waiting.append(node)
+    return found
+
+
+def _backward_lines(crash: Crash) -> list[int]:
+    """Return the lines of the user's running function that call backward."""
+    assert crash.user is not None
+    code = crash.user.live.f_code if crash.user.live is not None else None
+    # Lines of this function alone: when another one ran can't be told from its text.
+    own = {line for *_, line in code.co_lines() if line} if code is not None else set()
+    calls = crashed_file_nodes(crash.user.path, ast.Call)
+    named = (call for call in calls if isinstance(call.func, ast.Attribute) and call.func.attr == "backward")
+    return sorted(call.lineno for call in named if call.lineno in own)

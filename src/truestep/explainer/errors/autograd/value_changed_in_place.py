@@ -1,11 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
+import ast
 import sys
+from typing import Any
 
 from truestep.explainer.evidence import running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.in_place import crash_lines_in_place, in_place_layers
 from truestep.explainer.origins import files_of_models, line_as_evidence
-from truestep.explainer.values import is_tensor_at_crash, shape_at_crash
+from truestep.explainer.source import crashed_file_nodes
+from truestep.explainer.values import evidence_of_layer, is_tensor_at_crash, shape_at_crash
 
 
 class ValueChangedInPlace(Explainer):
@@ -35,8 +37,7 @@ class ValueChangedInPlace(Explainer):
             discriminator's step, or use fake.detach() for the discriminator.
         otherwise: {what}, was changed by {layers}, which overwrites its input.
             Fix: make that layer without inplace=True.
-        `+=`: {what}, was changed at {line}.
-            Fix: write x = x + y there, which makes a new tensor.
+        `+=`: {what}, was changed at {line}. Fix: write x = x + y there, which makes a new tensor.
         otherwise: {what}, was changed at {line}.
         otherwise: {what}, was changed.
     """
@@ -104,3 +105,60 @@ def _changed_weight(crash: Crash, shape: tuple[int, ...], version: int) -> str:
             if shape_at_crash(parameter) in shapes and parameter._version == version:
                 return f"{owner}.{name}"
     return ""
+
+
+# these keep what they were given and not what they gave, so that a change of it does no harm
+_KEEP_INPUT = ("Linear", "Conv", "BatchNorm", "GroupNorm", "LayerNorm", "InstanceNorm")
+
+
+def in_place_layers(crash: Crash, operation: str) -> tuple[list[str], list[str]]:
+    """Return the layers with inplace=True by their paths: those behind a layer of an operation, and the others.
+
+    Those behind a layer that needs its own output no more, as a linear one, are left out.
+    """
+    maker = _plain(operation.partition("Backward")[0])
+    behind, others = list[str](), list[str]()
+    for owner, model in running_models(crash):
+        for path, module in model.named_modules():
+            before: Any = None
+            for name, child in module.named_children():
+                if getattr(child, "inplace", False) is True:
+                    where = ".".join(part for part in (owner, path, name) if part)
+                    shown = f"`{where}` = {evidence_of_layer(child)}"
+                    if before is not None and _plain(type(before).__name__) == maker:
+                        behind.append(shown)
+                    elif before is None or not type(before).__name__.startswith(_KEEP_INPUT):
+                        others.append(shown)
+                before = child
+    return list(dict.fromkeys(behind)), list(dict.fromkeys(others))
+
+
+def _plain(name: str) -> str:
+    return name.lower().replace("_", "")
+
+
+def crash_lines_in_place(path: str, first: int, last: int) -> list[tuple[int, str]]:
+    """Return the lines that change a tensor in place, with its name: x += y, x[i] = y, x.add_(y)."""
+    found = []
+    for node in crashed_file_nodes(path, ast.AST):
+        line = getattr(node, "lineno", 0)
+        if not first <= line <= last:
+            continue
+        if isinstance(node, ast.AugAssign):
+            found.append((line, ast.unparse(node.target).partition("[")[0]))
+        elif isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Subscript):
+            found.append((line, ast.unparse(node.targets[0].value)))
+        elif isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            method = node.func.attr
+            if (
+                any(each.arg == "inplace" and ast.unparse(each.value) == "True" for each in node.keywords)
+                and node.args
+            ):
+                found.append((line, ast.unparse(node.args[0])))
+            elif (
+                method.endswith("_")
+                and not method.endswith("__")
+                and method not in ("requires_grad_", "retain_grad_")
+            ):
+                found.append((line, ast.unparse(node.func.value)))
+    return sorted(found)

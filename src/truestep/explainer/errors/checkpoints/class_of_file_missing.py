@@ -50,9 +50,7 @@ class ClassOfFileMissing(Explainer):
 def _is_unpickling(crash: Crash) -> bool:
     last = crash.frames[-1] if crash.frames else None
     around = crash.context.splitlines()[-22:]
-    nearby = (
-        "\n".join(around)
-        if last is None
-        else f"{last.text} {last.path} {' '.join(frame.text for frame in crash.frames)}"
-    )
+    nearby = "\n".join(around)
+    if last is not None:
+        nearby = f"{last.text} {last.path} {' '.join(frame.text for frame in crash.frames)}"
     return "unpickler.load()" in nearby or "pickle_module.load(" in nearby or "pickle.load(" in nearby

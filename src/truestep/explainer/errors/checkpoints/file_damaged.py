@@ -34,8 +34,7 @@ class FileDamaged(Explainer):
             Fix: download it anew; look into it.
         `invalid load key, 'v'`: the file begins with v: it is a Git LFS pointer, not the weights.
             Fix: run git lfs install && git lfs pull.
-        `invalid load key, '\\x1f'`: the file is compressed with gzip.
-            Fix: decompress it first (gunzip).
+        `invalid load key, '\\x1f'`: the file is compressed with gzip. Fix: decompress it first (gunzip).
         `input`: the file is empty or ends too early.
     """
 

@@ -38,10 +38,7 @@ class DeviceSideAssert(Explainer):
         r"CUBLAS_STATUS_NOT_INITIALIZED.*device-side assert",
         r"HIP error: device-side assert",
         r"transform: failed to synchronize: cudaErrorAssert",
-        (
-            r"Assertion `(?:t >= 0 && t < n_classes|srcIndex < srcSelectDimSize|idx_dim >= 0 && idx_dim < "
-            r"index_size|index >= -sizes)[^`']*[`'] failed"
-        ),
+        r"Assertion `(?:t >= 0 && t < n_c|srcIndex < srcS|idx_dim >= 0 && idx|index >= -sizes)[^`']*[`'] failed",
         r"\.cuh?:\d+: .{0,2000}(?:block: \[[\d, ]+\], )?thread: \[[\d, ]+\] Assertion",
     )
     besides = (

@@ -25,8 +25,7 @@ class NoDevice(Explainer):
             https://pytorch.org/get-started gives; pip took the CPU's from its default index or a mirror.
         `unknown error`: the driver did not start: after a suspend or an update it must be loaded again.
             Fix: restart the machine, or reload the driver: sudo rmmod nvidia_uvm && sudo modprobe nvidia_uvm.
-        otherwise: CUDA_VISIBLE_DEVICES is {state}.
-            Fix: unset it, or name cards that `truestep gpus` lists.
+        otherwise: CUDA_VISIBLE_DEVICES is {state}. Fix: unset it, or name cards that `truestep gpus` lists.
     """
 
     messages = (

@@ -28,8 +28,7 @@ class TwoDevices(Explainer):
             model.to_empty(device=device) and then load_state_dict(state).
         otherwise: {places}.
             Fix: tensors on meta have no values: make {empty_tensor} on the device where the others are.
-        otherwise: {places}.
-            Fix: write {weights_of}.to({source}) once, where the model is made.
+        otherwise: {places}. Fix: write {weights_of}.to({source}) once, where the model is made.
         `stray=its input;`: {places}.
             Fix: move the batch before this line: x = x.to({source}), and use what it returns.
         otherwise: {places}.
@@ -43,10 +42,7 @@ class TwoDevices(Explainer):
     """
 
     messages = (
-        (
-            r"Expected all tensors to be on the same device, but (?:found at least two devices, (?P<first>[\w:]+) and "
-            r"(?P<second>[\w:]+)|.*)"
-        ),
+        r"on the same device, but (?:found at least two devices, (?P<first>[\w:]+) and (?P<second>[\w:]+)|.*)",
         r"Tensor on device (?P<first>[\w:]+) is not on the expected device (?P<second>[\w:]+)",
         (
             r"Input type \((?:torch\.)?(?P<first>cuda\.\w+|\w*Tensor|mps:\w+)\) and weight type "
@@ -60,10 +56,7 @@ class TwoDevices(Explainer):
             r"(?:hidden|parameter|input) tensor at (?P<second>[\w:]+)"
         ),
         r"indices should be either on (?P<first>\w+) or on the same device as the indexed tensor(?: \((?P<second>\w+)\))?",
-        (
-            r"module must have its parameters and buffers on device (?P<first>[\w:]+) .*?but found one of them on "
-            r"device: (?P<second>[\w:]+)"
-        ),
+        r"its parameters and buffers on device (?P<first>[\w:]+) .*one of them on device: (?P<second>[\w:]+)",
         r"Tensor for (?:argument #\d+ )?'\w+' is on (?P<first>\w+), but expected (?:it|them) to be on (?P<second>\w+)",
         r"Input, output and indices must be on the current device",
         r"Expected tensor to have (?P<first>\w+) Backend, but got tensor with (?P<second>\w+) Backend",

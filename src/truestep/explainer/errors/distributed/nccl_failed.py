@@ -23,10 +23,8 @@ class NcclFailed(Explainer):
             Fix: move the tensor to its card first, or init_process_group("cpu:gloo,cuda:nccl").
         `second=`: ranks {second} and {first} use the same card.
             Fix: call torch.cuda.set_device(int(os.environ["LOCAL_RANK"])) first, and start one process a card.
-        `shared=`: the shared memory (/dev/shm) is full.
-            Fix: docker run --shm-size=8g, or --ipc=host.
-        `memory=`: the card's memory was full when NCCL asked for its own.
-            Fix: halve the batch.
+        `shared=`: the shared memory (/dev/shm) is full. Fix: docker run --shm-size=8g, or --ipc=host.
+        `memory=`: the card's memory was full when NCCL asked for its own. Fix: halve the batch.
     """
 
     messages = (

@@ -34,12 +34,10 @@ class DtypesDiffer(Explainer):
             and run the forward within torch.autocast(device, dtype=torch.{theirs}).
         `pair=float64 float32;`: {says}.
             Fix: write {name}.float(), or np.float32 where the array is made: NumPy's own is float64.
-        `theirs=float32;`: {says}.
-            Fix: write {name}.float().
+        `theirs=float32;`: {says}. Fix: write {name}.float().
         `pair=float32 float64;`: {says}.
             Fix: the weights became float64: look for .double() and torch.set_default_dtype; write model.float().
-        `theirs=int64;`: {says}.
-            Fix: indices and class labels are int64: write {name}.long().
+        `theirs=int64;`: {says}. Fix: indices and class labels are int64: write {name}.long().
         otherwise: {says}.
     """
 

@@ -21,8 +21,7 @@ class IndicesNotIntegers(Explainer):
     predicted and no classes, the loss is F.mse_loss.
 
     Cases:
-        otherwise: {wrong}.
-            Fix: write {name}.long().
+        otherwise: {wrong}. Fix: write {name}.long().
         otherwise: the indices are {given}.
     """
 
@@ -30,11 +29,7 @@ class IndicesNotIntegers(Explainer):
         r"expected target dtype to be Long or Byte, but got (?P<given>\w+)",
         r"expected scalar type Long but (?:found|got) (?P<given>Float|Double|Half|BFloat16|Int|Bool|Byte)",
         r"Expected object of scalar type Long but got scalar type (?P<given>\w+) for argument #2 'target'",
-        (
-            r"Expected tensor for argument #1 'indices' to have (?:one of the following )?scalar types?:? Long(?:, "
-            r"Int)?; but got (?:torch\.)?"
-            r"(?:cuda\.)?(?P<given>\w+?)(?:Tensor)? instead"
-        ),
+        r"#1 'indices' to have .*scalar types?:? Long.*; but got (?:torch\.)?(?:cuda\.)?(?P<given>\w+?)(?:Tensor)? instead",
         r"one_hot is only applicable to index tensor",
         r"tensors used as indices must be long, (?:int, )?byte or bool tensors",
         r"(?:gather|scatter\w*|index_\w+|take)\(\): Expected dtype int64 for index",

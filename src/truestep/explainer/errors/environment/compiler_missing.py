@@ -18,12 +18,10 @@ class CompilerMissing(Explainer):
 
     Cases:
         `C++ compiler` or `Compiler: cl` or `InvalidCxxCompiler`: there is no C++ compiler on the PATH.
-        `find C compiler`: Triton finds no C compiler.
-            Fix: install gcc, or set CC to the compiler.
+        `find C compiler`: Triton finds no C compiler. Fix: install gcc, or set CC to the compiler.
         `triton` or `Triton`: Triton is not installed, or not for this system.
             Fix: pip install triton (triton-windows on Windows).
-        `Python.h`: Python's headers are missing.
-            Fix: apt install python3-dev (or of the version in use).
+        `Python.h`: Python's headers are missing. Fix: apt install python3-dev (or of the version in use).
     """
 
     messages = (

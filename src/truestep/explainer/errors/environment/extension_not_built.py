@@ -15,8 +15,7 @@ class ExtensionNotBuilt(Explainer):
 
     Cases:
         otherwise: {verdict}.
-        `unsupported GNU`: this CUDA takes gcc up to {gcc}.
-            Fix: install gcc-{gcc} and set CC and CXX to it.
+        `unsupported GNU`: this CUDA takes gcc up to {gcc}. Fix: install gcc-{gcc} and set CC and CXX to it.
     """
 
     messages = (

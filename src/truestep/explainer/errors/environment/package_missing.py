@@ -25,8 +25,7 @@ class PackageMissing(Explainer):
         `loaded=`: {root} is installed, but has no {name}: another version of it, or a file of your own called {root}.py.
         `root=apex;`: apex is not installed, and its mixed precision is gone.
             Fix: use torch.amp, which replaces it.
-        otherwise: {root} is not found by this Python{here}.
-            Fix: python -m pip install {package}.
+        otherwise: {root} is not found by this Python{here}. Fix: python -m pip install {package}.
         `inner=`: {name} is a part of {root}: {root} is missing, or another version of it is installed.
         otherwise: {root} is not found by this Python{here}.
     """

@@ -3,8 +3,12 @@ import re
 
 from truestep.core.wording import byte_size
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash, processes_on_card_at_crash
-from truestep.explainer.kept import kept_graphs
+from truestep.explainer.holding import (
+    AliveAtCrash,
+    kept_graphs,
+    largest_tensors_at_crash,
+    processes_on_card_at_crash,
+)
 from truestep.explainer.values import is_tensor_at_crash
 
 
@@ -23,8 +27,7 @@ class OutOfGpuMemory(Explainer):
     activations. If it comes after many steps, something is kept: sum loss.item(), and evaluate under torch.no_grad().
 
     Cases:
-        otherwise: {kept}
-            Fix: {kept_fix}
+        otherwise: {kept} Fix: {kept_fix}
         otherwise: {others} of {total} belong to other processes (torch holds {held} here).{processes}
             Fix: end your own old processes and notebooks, or take another card (`truestep gpus` names who holds which).
         otherwise: {spare} are reserved but in pieces too small for the {wanted} asked for: fragmentation.

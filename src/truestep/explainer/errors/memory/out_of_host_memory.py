@@ -1,8 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 from truestep.core.wording import byte_size
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.holding import AliveAtCrash, largest_tensors_at_crash
-from truestep.explainer.kept import kept_graphs
+from truestep.explainer.holding import AliveAtCrash, kept_graphs, largest_tensors_at_crash
 
 
 class OutOfHostMemory(Explainer):
@@ -20,8 +19,7 @@ class OutOfHostMemory(Explainer):
     by piece (np.load(..., mmap_mode="r")), with fewer workers, which hold copies.
 
     Cases:
-        otherwise: {kept}
-            Fix: {kept_fix}
+        otherwise: {kept} Fix: {kept_fix}
         otherwise: {wanted} were asked for when the memory was full. The largest tensors: {largest}.
             Fix: if it comes after many steps, something is kept: append x.detach() or x.item(), and evaluate under
             torch.no_grad(). If it comes in the first, take a smaller batch and fewer workers, which hold copies.

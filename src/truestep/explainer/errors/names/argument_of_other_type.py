@@ -19,12 +19,10 @@ class ArgumentOfOtherType(Explainer):
     was passed (x.shape[1], not x.shape), torch.float32 in place of "float32", a tensor in place of a list.
 
     Cases:
-        `kind=float;`: {what} of type {kind}{needed}.
-            Fix: write // in place of /, or int(...).
+        `kind=float;`: {what} of type {kind}{needed}. Fix: write // in place of /, or int(...).
         `kind=tuple;`: {what} of type {kind}{needed}.
             Fix: pass one number: x.shape[1] in place of x.shape, or unpack the tuple with *.
-        `kind=Size;`: {what} of type {kind}{needed}.
-            Fix: pass one number: x.shape[1] in place of x.shape.
+        `kind=Size;`: {what} of type {kind}{needed}. Fix: pass one number: x.shape[1] in place of x.shape.
         `kind=NoneType;`: {what} of type {kind}{needed}.
             Fix: look for the option that was not set, or the function without return.
         otherwise: {what} of type {kind}{needed}.
@@ -34,10 +32,7 @@ class ArgumentOfOtherType(Explainer):
     types = ("TypeError",)
     messages = (
         r"(?P<function>\w+)\(\) received an invalid combination of arguments - got \((?P<given>[^)]{0,300})",
-        (
-            r"argument '(?P<argument>\w+)' failed to unpack the object at pos \d+ with error \"type must be [\w ]+, ?but got "
-            r"(?P<kind>[\w.]+)"
-        ),
+        r"argument '(?P<argument>\w+)' failed to unpack .*type must be [\w ]+, ?but got (?P<kind>[\w.]+)",
         (
             r"argument '(?P<argument>\w+)' (?:\(position \d+\) )?must be (?P<wanted>(?!Tensor|tuple of Tensors)[\w. ]+), "
             r"(?:not|but found element of type) (?P<kind>[\w.]+)"
@@ -49,11 +44,8 @@ class ArgumentOfOtherType(Explainer):
         found = match.groupdict()
         if kind := found.get("kind"):
             names = [each.name for each in crash.values if type(each.value).__name__ == kind]
-            what = (
-                f"`{names[0]}` is"
-                if names
-                else f"the argument {found.get('argument') or ''} is".replace("  ", " ")
-            )
+            argument = found.get("argument")
+            what = f"`{names[0]}` is" if names else f"the argument{f' {argument}' if argument else ''} is"
             needed = f", and {found['wanted']} is needed" if found.get("wanted") else ""
             return {"what": what, "needed": needed}
         given = " ".join((found.get("given") or "").split()).rstrip(", ")

@@ -33,10 +33,7 @@ class ArgumentsDoNotFit(Explainer):
 
     types = ("TypeError",)
     messages = (
-        (
-            r"(?P<function>[\w.<>]{1,200})\(\) takes (?:from \d+ to )?(?P<takes>\d+) positional arguments? but (?P<given>\d+) "
-            r"(?:was|were) given"
-        ),
+        r"(?P<function>[\w.<>]{1,200})\(\) takes .*?(?P<takes>\d+) positional .* but (?P<given>\d+) w\w+ given",
         r"(?P<function>[\w.<>]{1,200})\(\) missing (?P<missing>\d+) required (?:positional|keyword-only) arguments?: (?P<names>.*)",
         r"(?P<function>[\w.<>]{1,200})\(\) got multiple values for argument '(?P<twice>\w+)'",
     )

@@ -32,8 +32,7 @@ class ForwardMissing(Explainer):
         `trains=`: {kind} has training_step, as a LightningModule does, and no forward: its layers are called there.
             Fix: take the loss from it, model.training_step(batch, index), in a learner net.update(lambda batch:
             net.training_step(batch, 0), batch); or write def forward(self, x) in the class.
-        otherwise: {kind} has {close}, but no forward.
-            Fix: rename {close} to forward.
+        otherwise: {kind} has {close}, but no forward. Fix: rename {close} to forward.
         `silent=`: no forward was found in the class of the object that is called on this line.
     """
 

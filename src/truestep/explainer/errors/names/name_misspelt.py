@@ -6,7 +6,6 @@ import types
 from typing import Any
 
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.known_names import IMPORTS, TENSOR_NAMES
 from truestep.explainer.values import is_layer_at_crash, torch_at_crash
 
 
@@ -70,26 +69,21 @@ class NameMisspelt(Explainer):
             Fix: keep the tensor until backward().
         `owner=int;`: the value is a number, and not a tensor.
             Fix: look at where it was made: sum([]) gives 0.
-        otherwise: {owner} has no {attribute}, but it has {near}.
-            Fix: write {near}.
+        otherwise: {owner} has no {attribute}, but it has {near}. Fix: write {near}.
         otherwise: {module}{version} has no {attribute}: another version of the package, or a file of your own called
             {root}.py.
         `known=`: nothing has set {attribute} on this {owner}; its names have none like it.
+        `unset=`: {name} is set nowhere before this line. Fix: {import}
         `unset=`: {name} is set nowhere before this line.
-            Fix: {import}
-        `unset=`: {name} is set nowhere before this line.
-        otherwise: {name} is not imported.
-            Fix: {import}
-        otherwise: there is no {name}, but there is {near_name}.
-            Fix: write {near_name}.
+        otherwise: {name} is not imported. Fix: {import}
+        otherwise: there is no {name}, but there is {near_name}. Fix: write {near_name}.
         `keyword=verbose;`: {function} takes no verbose any more.
             Fix: leave verbose out: schedules print nothing since torch 2.7; log schedule.get_last_lr() instead.
         `keyword=names;`: {function} takes no names any more.
             Fix: named tensors are gone since torch 2.13: ts.named gives axes their names, or count them.
         `keyword=size_average;`: {function} takes no size_average any more.
             Fix: write reduction="mean" (or "sum").
-        otherwise: {function} takes no {keyword}, but it takes {near_keyword}.
-            Fix: write {near_keyword}=.
+        otherwise: {function} takes no {keyword}, but it takes {near_keyword}. Fix: write {near_keyword}=.
         otherwise: {function} takes no {keyword}{listed}: written for another version of that package, or meant for another
             function.
     """
@@ -97,7 +91,7 @@ class NameMisspelt(Explainer):
     types = ("AttributeError", "NameError", "TypeError", "ImportError")
     messages = (
         r"'?(?P<kind>[\w.]{1,200})'? object has no attribute '(?P<attribute>\w+)'",
-        r"module '(?P<module>(?!numpy')[\w.]+)' has no attribute '(?P<attribute>\w+)'",
+        r"module '(?P<module>[\w.]+)' has no attribute '(?P<attribute>\w+)'",
         r"type object '(?P<kind>\w+)' has no attribute '(?P<attribute>\w+)'",
         r"name '(?P<name>\w+)' is not defined",
         r"(?P<function>[\w.<>]{1,200})\(\) got an unexpected keyword argument '(?P<keyword>\w+)'",
@@ -129,12 +123,8 @@ def _names_of(crash: Crash, found: dict[str, str]) -> list[str]:
         return [name for name in dir(module) if not name.startswith("_")] if module is not None else []
     owner = _owner(crash, found.get("kind", ""))
     if owner is None:
-        torch = torch_at_crash()
-        return (
-            dir(torch.Tensor)
-            if found.get("kind") in ("Tensor", "torch.Tensor", "Parameter") and torch is not None
-            else []
-        )
+        torch, is_tensor = torch_at_crash(), found.get("kind") in ("Tensor", "torch.Tensor", "Parameter")
+        return dir(torch.Tensor) if is_tensor and torch is not None else []
     names = [*dir(type(owner)), *getattr(owner, "__dict__", {})]
     if is_layer_at_crash(owner):
         # A module holds these in dicts of its own, which neither dir() of its class nor its __dict__ shows.
@@ -166,11 +156,8 @@ def _parameters(crash: Crash, function: str) -> list[str]:
 
     try:
         found = _called(crash, function)
-        return (
-            [name for name in inspect.signature(found).parameters if name not in ("args", "kwargs")]
-            if found
-            else []
-        )
+        names = inspect.signature(found).parameters if found else ()
+        return [name for name in names if name not in ("args", "kwargs")]
     except (ValueError, TypeError):
         return []
 
@@ -235,3 +222,26 @@ def _of_keyword(crash: Crash, found: dict[str, str]) -> dict[str, str]:
         return {"near_keyword": near}
     listed = ", ".join(known[:_MAX_LISTED]) + (", ..." if len(known) > _MAX_LISTED else "")
     return {"listed": f"; it takes {listed}" if known else ""}
+
+
+# what tensors have, and numbers of Python's do not
+TENSOR_NAMES = {
+    "backward", "item", "detach", "cpu", "cuda", "to", "shape", "size", "dim", "mean", "sum", "numpy", "data",
+    "clone", "view",
+}  # fmt: skip
+
+# names that are used without their import
+IMPORTS = {
+    "torch": "write import torch.",
+    "nn": "write from torch import nn.",
+    "optim": "write from torch import optim.",
+    "F": "write import torch.nn.functional as F.",
+    "DataLoader": "write from torch.utils.data import DataLoader.",
+    "np": "write import numpy as np.",
+    "plt": "write import matplotlib.pyplot as plt.",
+    "pd": "write import pandas as pd.",
+    "os": "write import os.",
+    "math": "write import math.",
+    "tqdm": "write from tqdm import tqdm.",
+    "CUDA_VISIBLE_DEVICES": 'put it in quotes: os.environ["CUDA_VISIBLE_DEVICES"].',
+}

@@ -27,8 +27,7 @@ class ObjectNotCallable(Explainer):
     Cases:
         otherwise: `{own}` is of type {type}: this line gave it its own result, and runs again.
         otherwise: `{name}` is of type {type}{made}.
-        otherwise: {attribute} is no method.
-            Fix: write {attribute}.
+        otherwise: {attribute} is no method. Fix: write {attribute}.
     """
 
     types = ("TypeError",)

@@ -55,10 +55,7 @@ class ClassTargetsDoNotFit(Explainer):
         r"Target (?P<label>-?\d+) is out of bounds",
         r"Expected input batch_size \((?P<input>\d+)\) to match target batch_size \((?P<target>\d+)\)",
         r"Expected target size (?P<wanted>[\[(][\d, ]+[\])]), got (?:torch\.Size\()?(?P<given>[\[(][\d, ]+[\])])",
-        (
-            r"(?P<columns>0D or 1D target tensor expected, multi-target not supported|multi-target not supported|1D "
-            r"target tensor expected)"
-        ),
+        r"(?P<columns>0D or 1D target tensor expected, multi-.*ed|multi-.* supported|1D target tensor expected)",
         r"only batches of spatial targets supported \(\w+ tensors\) but got targets of (?:dimension|size): ?:? ?(?P<axes>.*)",
         r"Expected floating point type for target with class probabilities",
         r"Assertion `cur_target >= 0 && cur_target < n_classes' failed",

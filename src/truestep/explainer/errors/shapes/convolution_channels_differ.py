@@ -35,9 +35,8 @@ class ConvolutionChannelsDiffer(Explainer):
 
     messages = (
         (
-            r"Given groups=(?P<groups>\d+), (?:expected )?weight of size \[?(?P<weight>[\d, ]+)\]?, (?:so )?expected "
-            r"input\[?(?P<input>[\d, ]+)\]? "
-            r"to have (?P<wanted>\d+) channels, but got (?P<given>\d+)"
+            r"Given groups=(?P<groups>\d+), .*weight of size \[?(?P<weight>[\d, ]+)\]?, .*"
+            r"input\[?(?P<input>[\d, ]+)\]? to have (?P<wanted>\d+) channels, but got (?P<given>\d+)"
         ),
         (
             r"Given transposed=1, weight of size \[(?P<weight>[\d, ]+)\], expected input\[(?P<input>[\d, ]+)\] "

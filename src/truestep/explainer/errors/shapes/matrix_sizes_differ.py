@@ -62,12 +62,8 @@ class MatrixSizesDiffer(Explainer):
         who = f"{running_layer(crash)}{input_sentence(crash)}:" if crash.layer else "the input has"
         # a row that is not flattened is a part of what is expected; an input of two axes has none to flatten
         arrived = layer_input(crash)
-        is_part = (
-            rows * given % wanted == 0
-            and wanted % given == 0
-            and rows * given != wanted
-            and given not in (1, wanted)
-        )
+        is_part = wanted % given == 0 and given not in (1, wanted)
+        is_part = is_part and rows * given % wanted == 0 and rows * given != wanted
         if is_part and (arrived is None or arrived.ndim > 2):
             return {"who": who, "times": str(wanted // given)}
         return {"who": who} | ({"exchanged": "yes"} if rows == wanted else {})

@@ -26,10 +26,7 @@ class OneValuePerChannel(Explainer):
     """
 
     messages = (
-        (
-            r"Expected more than 1 (?:value per channel|spatial element) when training, got input size "
-            r"(?P<size>torch\.Size\(\[[\d, ]*\]\)|[\d, \[\]()]*)"
-        ),
+        r"Expected more than 1 .* when training, got input size (?P<size>torch.Size\(\[[\d, ]*\]\)|[\d, \[\]()]*)",
     )
     checks = ("DATA018",)
 

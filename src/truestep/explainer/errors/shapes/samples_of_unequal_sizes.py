@@ -30,10 +30,7 @@ class SamplesOfUnequalSizes(Explainer):
     """
 
     messages = (
-        (
-            r"stack expects each tensor to be equal size, but got \[(?P<first>[\d, ]*)\] at entry 0 and \[(?P<second>[\d, ]*)\] at "
-            r"entry (?P<entry>\d+)"
-        ),
+        r"to be equal size, but got \[(?P<first>[\d, ]*)\] at .* and \[(?P<second>[\d, ]*)\] at entry (?P<entry>\d+)",
         r"each element in list of batch should be of equal size",
         r"Trying to resize storage that is not resizable",
         r"all input arrays must have the same shape",

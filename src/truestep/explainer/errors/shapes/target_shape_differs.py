@@ -31,14 +31,8 @@ class TargetShapeDiffers(Explainer):
     """
 
     messages = (
-        (
-            r"Target size \(torch\.Size\(\[(?P<target>[\d, ]*)\]\)\) must be the same as input size "
-            r"\(torch\.Size\(\[(?P<input>[\d, ]*)\]\)\)"
-        ),
-        (
-            r"Using a target size \(torch\.Size\(\[(?P<target>[\d, ]*)\]\)\) that is different to the input size "
-            r"\(torch\.Size\(\[(?P<input>[\d, ]*)\]\)\)"
-        ),
+        r"Target size \(torch.Size\(\[(?P<target>[\d, ]*)\].* same as input size \(torch.Size\(\[(?P<input>[\d, ]*)\]",
+        r"a target size \(torch.Size\(\[(?P<target>[\d, ]*)\].* different to .*\(torch.Size\(\[(?P<input>[\d, ]*)\]",
     )
     checks = ("LOSS017",)
 

@@ -26,8 +26,7 @@ class ArgumentNotTensor(Explainer):
         `kind=tuple;`: {before} gives several results, and nn.Sequential passes them on as one tuple.
             Fix: call it outside of nn.Sequential and unpack it, or put a layer after it whose forward returns its input's
             [0].
-        `kind=tuple;`: {name} of type {kind}.
-            Fix: unpack it where it is made: outputs, state = layer(x).
+        `kind=tuple;`: {name} of type {kind}. Fix: unpack it where it is made: outputs, state = layer(x).
         `kind=list;`: {name} of type {kind}.
             Fix: make one tensor: torch.stack(list) for tensors of one size, torch.tensor(list) for numbers.
         `.ndarray;` or `kind=ndarray;`: {name} of type {kind}.
@@ -36,10 +35,8 @@ class ArgumentNotTensor(Explainer):
             Fix: look at what the loop gives: a dict gives its keys; texts are to be made into numbers first.
         `kind=NoneType;`: {name} of type {kind}.
             Fix: look for a function without return, or an argument that was left out.
-        `kind=dict;`: {name} of type {kind}.
-            Fix: take the field that is meant: batch[...] or output[...].
-        `kind=int;` or `kind=float;`: {name} of type {kind}.
-            Fix: write torch.tensor(value).
+        `kind=dict;`: {name} of type {kind}. Fix: take the field that is meant: batch[...] or output[...].
+        `kind=int;` or `kind=float;`: {name} of type {kind}. Fix: write torch.tensor(value).
         `.Image;` or `kind=Image;`: {name} of type {kind}.
             Fix: turn the image into a tensor in the data set's transform (transforms.ToTensor()).
         otherwise: {name} of type {kind}.

@@ -24,10 +24,7 @@ class DistributionRefused(Explainer):
     """
 
     messages = (
-        (
-            r"Expected parameter (?P<parameter>\w+) \((?:Tensor|Parameter|\w+) of shape (?P<shape>\([\d, ]*\))\) of "
-            r"distribution (?P<kind>\w+)"
-        ),
+        r"Expected parameter (?P<parameter>\w+) \(.* of shape (?P<shape>\([\d, ]*\))\) of .*? (?P<kind>\w+)",
         r"The parameter (?P<parameter>\w+) has invalid values",
         r"The value argument must be within the support",
     )

@@ -18,8 +18,7 @@ class OutputsNoProbabilities(Explainer):
     Fix: use nn.BCEWithLogitsLoss on the raw outputs (without a sigmoid in the model); if they are NaN, look for the first NaN.
 
     Cases:
-        `of target`: the targets leave 0 ... 1.
-            Fix: scale the targets: labels / 255 for masks of 0 and 255.
+        `of target`: the targets leave 0 ... 1. Fix: scale the targets: labels / 255 for masks of 0 and 255.
     """
 
     messages = (

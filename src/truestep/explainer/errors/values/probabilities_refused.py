@@ -32,10 +32,7 @@ class ProbabilitiesRefused(Explainer):
 
     messages = (
         r"probability tensor contains either `?inf`?, `?nan`? or element < 0",
-        (
-            r"invalid multinomial distribution \((?P<sum>sum of probabilities <= 0|with replacement=False, not enough "
-            r"non-negative category to sample)\)"
-        ),
+        r"invalid multinomial distribution \((?P<sum>sum of probabilities <= 0|with replacement=False, .*sample)\)",
         r"prob_dist must be 1 or 2 dim",
         r"probabilities (?:contain NaN|are not non-negative|do not sum to 1)",
     )

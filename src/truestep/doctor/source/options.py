@@ -1,0 +1,111 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The options of a command line: which of them the program reads, where all that reads them is in sight."""
+
+import ast
+
+from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function, last_part
+from truestep.doctor.source.once import each_once
+from truestep.doctor.source.values import argument, constant
+
+_PARSES = ("parse_args", "parse_known_args")
+_SHOWS = ("print", "pprint", "str", "repr", "info", "debug", "warning", "log")
+_MOST_STEPS = 40  # names, functions and objects that the options are handed through
+_WHOLE = ("__dict__", "_get_kwargs", "__iter__")  # what gives all options at once
+
+
+def is_left_unread(module: SourceModule, option: ast.Call) -> bool:
+    """Tell an option, by its `add_argument`, that no part of the program reads."""
+    name, read = destination(option), module.program.answer(_names_read)
+    return name is not None and read is not None and name not in read
+
+
+def destination(option: ast.Call) -> str | None:
+    """Return the name under which an option is read: `use_amp` for `--use-amp`."""
+    if (given := argument(option, None, "dest")) is not None:
+        name = constant(given)
+        return name if isinstance(name, str) else None
+    names = [each.value for each in option.args if isinstance(each, ast.Constant)]
+    flags = [each for each in names if isinstance(each, str)]
+    first = next((each for each in flags if each.startswith("--")), flags[0] if flags else None)
+    return first.lstrip("-").replace("-", "_") if first else None
+
+
+def _names_read(files: list[SourceModule]) -> frozenset[str] | None:
+    """Return the options that are read, from where they are parsed on; None where it can't be told who reads them."""
+    parsed: list[ast.expr] = [call for file in files for call in file.method_calls(*_PARSES)]
+    left = not parsed
+    names: set[str] = set()
+
+    def further(node: ast.expr) -> list[ast.expr]:
+        nonlocal left
+        above = files[0].home(node).parents[node]
+        if isinstance(above, ast.Attribute) and above.attr not in _WHOLE:
+            names.add(above.attr)
+            return []
+        uses = _uses(files[0], node)
+        left = left or uses is None
+        return uses or []
+
+    for _ in each_once(parsed, further, _MOST_STEPS):
+        if left:
+            break
+    return None if left else frozenset(names)
+
+
+def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr] | None:
+    """Return where the options are, one step on; None where it can't be told who reads them."""
+    home = module.home(node)
+    match home.parents[node]:
+        case ast.Assign(targets=[target]):
+            return _reads(home, target)
+        case ast.Return():
+            scope = home.scope(node)
+            calls = module.functions.callers(scope) if isinstance(scope, Function) else []
+            return [*calls] or None
+        case ast.Subscript(value=value) as part if value is node:
+            return [part] if constant(part.slice) == 0 else None
+        case ast.Call() as call:
+            return _taken(home, call, node)
+        case ast.keyword(arg=str()) as word:
+            above = home.parents[word]
+            return _taken(home, above, node) if isinstance(above, ast.Call) else None
+        case ast.Expr() | ast.FormattedValue() | ast.Compare():
+            return []
+    return None
+
+
+def _reads(home: SourceModule, target: ast.expr) -> list[ast.expr] | None:
+    if isinstance(target, ast.Tuple) and target.elts:
+        target = target.elts[0]
+    if isinstance(target, ast.Attribute):
+        return [*home.program.attributes_read.get(target.attr, ())]
+    if not isinstance(target, ast.Name):
+        return None
+    if isinstance(home.scope(target), ast.Module):
+        reads = [each for file in home.program.linked for each in file.read_under(target.id)]
+        return [each for each in reads if isinstance(each, ast.Attribute) or _is_of_file(home, each)]
+    scope = home.scope(target)
+    return [each for each in home.reads(target.id) if scope in (home.scope(each), *home.ancestors(each))]
+
+
+def _is_of_file(home: SourceModule, name: ast.Name) -> bool:
+    """Tell a name that no function has for itself."""
+    bound = home.resolver.names.bindings(name)
+    return isinstance(name.ctx, ast.Load) and not any(each.how == "parameter" for each in bound)
+
+
+def _taken(home: SourceModule, call: ast.Call, node: ast.expr) -> list[ast.expr] | None:
+    """Return where the function that a call runs reads the parameter that it is given for."""
+    if call.func is node:
+        return None
+    function = home.functions.target(call) or home.functions.constructor(call)
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return [] if function is None and last_part(call.func) in _SHOWS else None
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    named = [each.arg for each in every if argument_for(function, call, each.arg) is node]
+    inner = home.home(function)
+    reads = [each for name in named for each in inner.reads(name)]
+    own = [each for each in reads if function in (inner.scope(each), *inner.ancestors(each))]
+    return own if named else None

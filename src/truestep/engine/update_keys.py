@@ -1,0 +1,37 @@
+# SPDX-License-Identifier: Apache-2.0
+"""The keys of the random numbers that a learner's updates draw: its own, whatever other learners do."""
+
+import hashlib
+
+from truestep.core.random_streams import StepRandomKeys, random_key
+
+_DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
+
+
+class UpdateKeys:
+    """The keys of one learner's updates, by the step and by how many updates it had there.
+
+    The learner that is made first has the run's seed, as one alone has; each other one a seed made of that and of its name.
+    """
+
+    def __init__(self, seed: int, place: int = 0, name: str = "", count: int = 0) -> None:
+        self.place = place
+        """How many learners were made before it. Of learners updated together, the one made first gives the keys."""
+        self.count = count
+        """Its updates since the cursor last moved."""
+        self._seed = random_key(seed, _number_of(name)) if place else seed
+        self._keys = StepRandomKeys(self._seed)
+
+    def of_part(self, step: int, micro_batch: int, rank: int) -> int:
+        """Return the key of the random stream of one micro-batch of the current update."""
+        if not step:  # nobody counts batches, or they begin just now
+            return random_key(self._seed, 0, self.count, micro_batch, rank)
+        return self._keys.at(step, (self.count, micro_batch, rank))
+
+    def of_draws(self, step: int) -> int:
+        """Return the key of what the current update draws for examples, the same on all ranks."""
+        return random_key(self._seed, step, self.count, _DRAWS)
+
+
+def _number_of(name: str) -> int:
+    return int.from_bytes(hashlib.blake2b(name.encode(), digest_size=8).digest(), "little")

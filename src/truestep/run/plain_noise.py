@@ -1,0 +1,52 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Random numbers that a loss draws for itself while its batch is computed in parts: the update is another for each split.
+
+The doctor follows torch's operations in a run's first updates anyway, in the thread that trains, and says which they are. Dropout
+is one operation to it, whatever that draws, and so is a layer of torch's.
+"""
+
+import sys
+from pathlib import Path
+from traceback import walk_stack
+from typing import Any
+
+from truestep.core.frames import is_library_file
+from truestep.core.guidance import guidance, guidance_in
+from truestep.run.state import RunState
+
+_PLACE = "drawn in a part"
+_THROUGH = (
+    "truestep.doctor",
+    "truestep.run",
+    "torch.distributions",
+    "torch.utils._device",
+    "torch.overrides",
+)
+
+
+class PlainNoise:
+    """Says it once, with the line; nothing of numbers from a generator of the user's, and of what a library draws."""
+
+    def __init__(self, run: RunState) -> None:
+        self._draws, self._screen = run.context.draws, run.screen
+
+    def heard(self, operation: str, options: dict[str, Any]) -> None:
+        """An operation was computed."""
+        if operation not in guidance_in(_PLACE) or options.get("generator") is not None:
+            return
+        size = self._draws.size_here
+        if size is not None and (line := _drawing_line()) is not None:
+            self._screen.say_once(
+                f"{line}: the loss draws random numbers for itself ({operation}), and its batch is computed in parts, this one of "
+                f"{size}: the update is another for each split. Write {guidance(_PLACE, operation)}.",
+                key=_PLACE,
+            )
+
+
+def _drawing_line() -> str | None:
+    """Return the line of the user's own that draws; None where a library does."""
+    for frame, line in walk_stack(sys._getframe(1)):
+        if not frame.f_globals.get("__name__", "").startswith(_THROUGH):
+            path = frame.f_code.co_filename
+            return None if is_library_file(path) else f"{Path(path).name}:{line}"
+    return None
