@@ -187,3 +187,26 @@ mine.join()
 """
     watch = watched(code, ("REL011",))
     assert watch.experiments.why_not_tried("REL011").startswith("other threads run (mine)")
+
+
+def test_a_pool_of_threads_starts_anew_in_a_child():
+    code = """
+from concurrent.futures import ThreadPoolExecutor
+pool = ThreadPoolExecutor(2)
+def collated(rows):
+    x, y = zip(*pool.map(lambda row: (row[0] + 0.0, row[1]), rows))
+    return torch.stack(x), torch.stack(y)
+for x, y in DataLoader(data, batch_size=8, collate_fn=collated):
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+net.eval()
+total = 0.0
+with torch.no_grad():
+    for x, y in DataLoader(data, batch_size=8, collate_fn=collated):
+        total += F.cross_entropy(net(x), y, reduction="sum").item()
+print(f"loss {total / 32:.4f}")
+pool.shutdown()
+"""
+    watch = watched(code, ("REL001", "REL008"))
+    assert {each.outcome for each in watch.experiments.records.values()} == {"held"}

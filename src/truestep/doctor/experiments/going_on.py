@@ -11,8 +11,6 @@ from typing import Any, Never
 import torch
 from torch.utils._python_dispatch import _disable_current_modes
 
-from truestep.doctor.experiments.kept_files import KeptFiles
-from truestep.doctor.experiments.native_writers import keep_what_libraries_write, why_file_refused
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import GoingOn
 
@@ -47,6 +45,9 @@ class ChildLife:
         """Keep what is printed and logged from here on."""
         sys.stdout = sys.stderr = self._output
         logging.raiseExceptions = False
+        from truestep.doctor.forks.kept_files import KeptFiles  # for Linux alone
+        from truestep.doctor.forks.native_writers import keep_what_libraries_write
+
         files = KeptFiles()
         files.put_in_place()
         keep_what_libraries_write(files)
@@ -104,4 +105,6 @@ def end_child_with_script(error: BaseException | None = None) -> None:
         raised = (
             None if error is None or isinstance(error, SystemExit) else f"{type(error).__name__}: {error}"
         )
+        from truestep.doctor.forks.native_writers import why_file_refused
+
         _alive[0].end(error=raised, failure=None if error is None else why_file_refused(error))

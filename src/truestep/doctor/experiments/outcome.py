@@ -76,6 +76,13 @@ class ChildOutcome:
         """Return the sum of the losses that went backward."""
         return sum(value for step in self.steps for value in step.losses)
 
+    def draws_as_often(self, twice: "ChildOutcome") -> bool:
+        """Tell whether a child with every example twice draws as often, and twice the rows where examples were taken to lie."""
+        return (twice.stream, len(twice.drawn)) == (self.stream, len(self.drawn)) and all(
+            axes == again and sizes_again == [size * (1 + (axis in axes)) for axis, size in enumerate(sizes)]
+            for (sizes, axes), (sizes_again, again) in zip(self.drawn, twice.drawn, strict=True)
+        )
+
     def written(self) -> bytes:
         """Return this as bytes."""
         known = {name: value for name, value in vars(self).items() if name not in ("steps", "calls")}

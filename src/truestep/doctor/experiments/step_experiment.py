@@ -230,16 +230,12 @@ class StepExperiment:
                 "several backwards come for one step, so the batch may be gone through in parts"
             )
         twice = Change("twice")
-        if self.base.draws and not self.goes_another_way(twice) and not self._draws_alike(self.child(twice)):
+        if (
+            self.base.draws
+            and not self.goes_another_way(twice)
+            and not self.base.draws_as_often(self.child(twice))
+        ):
             raise ExperimentNotTriedError("random numbers are drawn for each example, others for each place")
-
-    def _draws_alike(self, twice: ChildOutcome) -> bool:
-        """Tell whether a child with every example twice draws as often, and twice the rows where examples were taken to lie."""
-        base = self.base
-        return (twice.stream, len(twice.drawn)) == (base.stream, len(base.drawn)) and all(
-            axes == again and sizes_again == [size * (1 + (axis in axes)) for axis, size in enumerate(sizes)]
-            for (sizes, axes), (sizes_again, again) in zip(base.drawn, twice.drawn, strict=True)
-        )
 
     def demand_effect(self) -> None:
         """Make sure that this step could show what an item of the batch changes.

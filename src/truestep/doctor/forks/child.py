@@ -1,13 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a forked child does: it is sealed, works, tells what came out, and ends without a trace."""
 
+import gc
 import json
 import os
 import resource
 import signal
 import stat
 import sys
+import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from posix import _exit  # os._exit may be wrapped, by us too
 from typing import Any, Never
@@ -76,7 +79,15 @@ def _seal(parent: int, channel: int, seconds: float) -> None:
     filter_system_calls()
     import torch
 
+    _empty_pools()
     torch.set_num_threads(1)  # large operations wait for ever for threads that the fork left behind
+
+
+def _empty_pools() -> None:
+    """Have pools start threads anew: those that they had are the parent's."""
+    for each in gc.get_objects():
+        if issubclass(type(each), ThreadPoolExecutor):
+            each._threads, each._idle_semaphore = set(), threading.Semaphore(0)
 
 
 def _refuse_special_files(event: str, given: tuple[Any, ...]) -> None:
@@ -98,6 +109,10 @@ def _limit_resources(seconds: float) -> None:
     _limit(resource.RLIMIT_AS, size + free_memory_bytes() // 2)
     _limit(resource.RLIMIT_CPU, int(seconds) * 2 + 1)
     _limit(resource.RLIMIT_CORE, 0)
+    most_files = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(
+        resource.RLIMIT_NOFILE, (most_files, most_files)
+    )  # each file that it writes stays open
 
 
 def _limit(kind: int, most: int) -> None:

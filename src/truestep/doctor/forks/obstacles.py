@@ -7,6 +7,7 @@ import queue
 import sys
 import threading
 import time
+from concurrent.futures import thread as pools
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ LEAST_FREE_BYTES = 256 << 20
 # Threads of Python that only wait and hold nothing that a child needs: a loader's, a queue's, a progress bar's, our own.
 _HARMLESS = ("QueueFeederThread", "TMonitor", "_AsyncWriterThread", "_EventLoggerThread", "truestep-")
 _HARMLESS_TARGETS = ("_pin_memory_loop",)
-_AT_QUEUE = (queue.Queue.get.__code__, queue.Queue.put.__code__)
+_AT_QUEUE = (queue.Queue.get.__code__, queue.Queue.put.__code__, pools._worker.__code__)
 # Threads that are not Python's: those of OpenMP and BLAS have the process' name, torch's their own. A child that gives a task to a
 # pool whose threads the fork left behind waits for ever, and is ended and reported like any other that hangs.
 _HARMLESS_NATIVE = ("pt_", "PTThreadPool", "omp", "jemalloc_bg_thd")
@@ -77,16 +78,15 @@ def _is_harmless(thread: threading.Thread) -> bool:
 
 
 def _rests_at_queue(thread: threading.Thread) -> bool:
-    """Tell whether a thread waits at a queue, as one does that reads batches ahead: there it holds no lock of the queue's.
+    """Tell whether a thread waits at a queue, as one of a pool does, or one that reads batches ahead: it holds no lock of that.
 
     A child takes from the queue what is in it. Should it wait for more, it is ended like any other that hangs.
     """
     for look in range(_LOOKS):
         frame = sys._current_frames().get(thread.ident or 0)
-        waits_in = (
-            frame.f_back if frame is not None and frame.f_code is threading.Condition.wait.__code__ else None
-        )
-        if waits_in is not None and waits_in.f_code in _AT_QUEUE:
+        if frame is not None and frame.f_code is threading.Condition.wait.__code__:
+            frame = frame.f_back
+        if frame is not None and frame.f_code in _AT_QUEUE:
             return True
         if look < _LOOKS - 1:
             time.sleep(_LOOK_SECONDS)

@@ -5,7 +5,6 @@ The seal refuses them all; this only has fewer children end for it.
 """
 
 import builtins
-import contextlib
 import errno
 import inspect
 import io
@@ -13,7 +12,6 @@ import os
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from resource import RLIMIT_NOFILE, getrlimit, setrlimit
 from typing import Any, Self
 
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC
@@ -32,8 +30,6 @@ class KeptFiles:
 
     def put_in_place(self) -> None:
         """Have Python write here for the rest of the child's life."""
-        with contextlib.suppress(OSError, ValueError):  # each kept file is an open one
-            setrlimit(RLIMIT_NOFILE, (getrlimit(RLIMIT_NOFILE)[1],) * 2)
         builtins.open = io.open = self._opening_file
         exchanged: dict[str, Callable[..., Any]] = {
             "open": self._opening,

@@ -12,7 +12,7 @@ import torch
 from torch import serialization
 
 from truestep.core.frames import is_library_file
-from truestep.doctor.experiments.kept_files import KeptFiles
+from truestep.doctor.forks.kept_files import KeptFiles
 
 # what libraries say where the seal refused a file, or a folder is in a child's memory alone
 _REFUSED = re.compile(
@@ -82,6 +82,6 @@ def _write(path: Any, contents: bytes) -> None:
 
 
 def _package(path: str) -> str:
-    """Return the name of the package that a file is installed in."""
-    below = re.split(r"(?:site|dist)-packages/", path)[-1]
+    """Return the name of the package, or of the module of Python's own, that a file belongs to."""
+    below = re.split(r"(?:site-packages|dist-packages|lib/python[\d.]+)/", path)[-1]
     return re.split(r"[/.]", below)[0] or path

@@ -17,9 +17,9 @@ import pytest
 import torch
 from doctor.experiments.test_relations import pytestmark as needs_forks
 
-from truestep.doctor.experiments.kept_files import KeptFiles
-from truestep.doctor.experiments.native_writers import keep_what_libraries_write, why_file_refused
 from truestep.doctor.forks.fork import work_in_sealed_child
+from truestep.doctor.forks.kept_files import KeptFiles
+from truestep.doctor.forks.native_writers import keep_what_libraries_write, why_file_refused
 
 pytestmark = needs_forks
 tokenizers = pytest.importorskip("tokenizers")
