@@ -3,6 +3,8 @@
 
 import mmap
 import resource
+import subprocess
+import sys
 import threading
 import time
 from collections import Counter
@@ -11,7 +13,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support import warm
 
 from truestep.checkpoints import Checkpoint, CheckpointStore, checksum, load, prepare
 from truestep.checkpoints.checksum import PIECE_BYTES, Checksum
@@ -172,7 +173,7 @@ def test_a_large_save_in_flight_is_finished_when_the_interpreter_ends(tmp_path):
         "import torch, truestep as ts; store = ts.CheckpointStore('run');"
         "store.save(1, {'w': torch.ones(12_000_000)})"
     )
-    assert warm.run("-c", code, cwd=tmp_path).returncode == 0
+    subprocess.run([sys.executable, "-c", code], cwd=tmp_path, check=True)
     with CheckpointStore(tmp_path / "run") as store:
         assert store.newest().load()["w"].sum() == 12_000_000
 
