@@ -107,6 +107,24 @@ def test_the_report_in_a_file_says_so_too(tmp_path):
     assert "did not take --thorough" in (tmp_path / "r.txt").read_text("utf-8").splitlines()[-1]
 
 
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        (["--processes", "2"], "truestep launch --processes 2 train.py"),
+        (["--processes=2", "--lr", "1"], "truestep launch --processes=2 train.py --lr 1"),
+        (["--lr", "1", "--nodes", "1"], "truestep launch --nodes 1 train.py --lr 1"),
+        (["--lr", "1", "--logs", "a"], ""),
+        (["--processes", "many"], ""),
+    ],
+)
+def test_a_launch_says_what_it_did_not_take(tmp_path, words, told):
+    (tmp_path / "train.py").write_text(SCRIPT)
+    ran = warm.run("-m", "truestep", "launch", "train.py", *words, cwd=tmp_path)
+    assert ran.returncode == 0
+    assert ("The launch did not take" in ran.stderr) == bool(told)
+    assert told in ran.stderr
+
+
 PARSERS = {
     "argparse": (
         """

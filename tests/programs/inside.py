@@ -2,9 +2,9 @@
 """What stands inside of a program that a law looks into: it notes batches, losses and ends, and kills itself at a moment.
 
 `python -c "from programs import inside; inside.start()"` runs the program of its folder. The environment says the rest: how
-many WORKERS load, the micro-batch (PARTS), whether the run watches itself (WATCHED), `DISTURBED="1000 15"` for signal 15 at call
-1000 of a Python function, `"20 raises"` or `"20 leaves"` for call 20 of a function of the program's own, `""` to count the calls
-alone, and the step to be killed at (STOP).
+many WORKERS load, the micro-batch (PARTS), whether the run watches itself (WATCHED), and the step to be killed at (STOP).
+`DISTURBED="1000 15"` is signal 15 at call 1000 of a Python function since the first batch, or since the program began (`"1000 15
+early"`); `"20 raises"` and `"20 leaves"` are for call 20 of a function of the program's own; `""` counts the calls alone.
 """
 
 import atexit
@@ -13,6 +13,7 @@ import dataclasses
 import hashlib
 import json
 import os
+import random
 import signal
 import sys
 from collections import Counter
@@ -20,6 +21,7 @@ from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 
+import numpy as np
 import torch
 from programs.recording import run_program
 
@@ -56,6 +58,18 @@ def note_batch(run, batch) -> None:
     parts = leaves(batch)
     rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]
     note("batch", run.step, [hashlib.sha256(row).hexdigest()[:12] for row in rows])
+
+
+FROM_FIRST_BATCH: list = []
+"""What is told of each call once there is a batch: before it, hundreds of thousands of calls import packages."""
+
+
+def note_drawn_batch(run, batch) -> None:
+    """Note a batch, and what the body of the loop draws from the three streams that everybody shares."""
+    if FROM_FIRST_BATCH:
+        sys.settrace(FROM_FIRST_BATCH.pop())
+    note_batch(run, batch)
+    note("draws", run.step, [random.random(), float(np.random.rand()), torch.rand(()).item()])
 
 
 def note_loss(run, loss) -> None:
@@ -156,29 +170,22 @@ def disturbance(said: str):
     """Return what is told of each call of a Python function in the main thread, and ends this process at one of them."""
     if not said:
         return counting()
-    moment, way = said.split()
+    moment, way, *_ = said.split()
     return killing(int(moment), int(way)) if way.isdigit() else failing(int(moment), way)
 
 
 def counting():
-    """Return what counts the calls, all and those of the program's own functions; at the end it writes down how many there were.
-
-    And how many when the first batch, and the last one, was noted.
-    """
-    calls, pid, noted = Counter(), os.getpid(), []
-
-    def counted() -> tuple[int, int]:
-        return calls.total(), sum(times for file, times in calls.items() if is_own(file))
+    """Return what counts the calls; at the end it writes down how many there were, and how many of the program's own functions."""
+    calls, pid = Counter(), os.getpid()
 
     def count(frame, event, argument) -> None:
         calls[frame.f_code.co_filename] += 1
-        if frame.f_code is note_batch.__code__:
-            noted[1:] = [counted()]
 
     def tell() -> None:
         if os.getpid() == pid:  # workers, which are forked, count for nothing
             sys.settrace(None)
-            Path("calls.json").write_text(json.dumps([*noted, counted()]), "utf-8")
+            own = sum(times for file, times in calls.items() if is_own(file))
+            Path("calls.txt").write_text(f"{calls.total()} {own}", "utf-8")
 
     atexit.register(tell)
     return count
@@ -215,10 +222,13 @@ def start() -> None:
     builtins.WORKERS = int(os.environ.get("WORKERS", "0"))
     parts = os.environ.get("PARTS", "None")
     builtins.PARTS = None if parts == "None" else int(parts)
-    known = (note_batch, note_loss, note_end, note_figure, note_gradients)
+    known = (note_batch, note_drawn_batch, note_loss, note_end, note_figure, note_gradients)
     for function in (*known, before_another, behind_another, watch_parts, stop_at):
         setattr(builtins, function.__name__, function)
     builtins.WATCHED = os.environ.get("WATCHED", "True") == "True"
     if "DISTURBED" in os.environ:
-        sys.settrace(disturbance(os.environ["DISTURBED"]))
+        said = os.environ["DISTURBED"]
+        FROM_FIRST_BATCH.append(disturbance(said))
+        if said.endswith("early"):
+            sys.settrace(FROM_FIRST_BATCH.pop())
     run_program()

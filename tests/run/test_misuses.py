@@ -453,6 +453,10 @@ for epoch in range(2):
 """,
         r"The optimizer of 'net' was stepped by hand",
     ),
+    "a state that is a number": ("run.state = 5", r"run\.state is an int and not the dict it was, so write run\.state\['name'\]"),
+    "a state that is a list": ("run.state = [1, 2]", r"run\.state is a list and not the dict"),
+    "a split as text": (loop("net.update(loss, batch, split='2')"), r"split='2': give the dimension.*micro_batch=4"),
+    "a split as a list": (loop("net.update(loss, batch, split=[2, 2])"), r"split=\[2, 2\]: give the dimension.*micro_batch=4"),
     "logits that are inputs": (
         """
 def accuracy(pair):

@@ -18,7 +18,7 @@ class PlacedTests(list):
 class LinearGroupScheduling(LoadGroupScheduling):
     """Forgets a group that is done: xdist counts what each worker was ever given, at each test's end, and looks for its number.
 
-    Of 16,000 tests this took 17 s of processor time, beside two workers on two cores.
+    Of 16,000 tests this took 15 s of processor time, beside two workers on two cores.
     """
 
     def add_node_collection(self, node, collection):

@@ -38,11 +38,13 @@ class OptionsBehindFile:
 
     options: tuple[str, ...]
     command: str
+    taker: str = "doctor"
 
     def __str__(self) -> str:
         found = shlex.join(self.options)
         return printable_text(
-            f"The doctor did not take {found}: what stands behind the file is the script's. For the doctor: {self.command}"
+            f"The {self.taker} did not take {found}: what stands behind the file is the script's. For the {self.taker}: "
+            f"{self.command}"
         )
 
     @classmethod
@@ -66,7 +68,7 @@ class OptionsBehindFile:
             del left[start : start + len(option)]
         before = _given_before(context, file, arguments)
         words = ["truestep", context.info_name, *before, *moved, *file, *left]
-        return cls(tuple(moved), shlex.join(words))
+        return cls(tuple(moved), shlex.join(words), context.info_name)
 
 
 def missing_arguments(file: Sequence[str], given: Sequence[str], said: str) -> str:

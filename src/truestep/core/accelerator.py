@@ -236,7 +236,10 @@ def usable_device(device: str | torch.device) -> torch.device:
     # torch without CUDA raises an AssertionError where a tensor is made; torch.device("cuda") itself succeeds anywhere
     except (RuntimeError, AssertionError, TypeError) as error:
         reason = str(error).splitlines()[0].rstrip(".")
-        raise OptionError(
-            f"device={str(device)!r} can't be used here: {reason}. Use 'cpu', or 'auto' where that is an option."
-        ) from error
+        instead = (
+            "torch calls it device='cuda', and 'auto', where that is an option, takes what there is"
+            if device == "gpu"
+            else f"{reason}. Use 'cpu', or 'auto' where that is an option"
+        )
+        raise OptionError(f"device={str(device)!r} can't be used here: {instead}.") from error
     return chosen

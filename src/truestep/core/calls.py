@@ -70,9 +70,7 @@ def raises_option_errors(
         @functools.wraps(function)
         def called(*arguments: Arguments.args, **keywords: Arguments.kwargs) -> Result:
             if keywords and flags:
-                for flag in flags:
-                    if (value := keywords.get(flag, True)) is not True and value is not False:
-                        check_flag(owner, flag, value)
+                _check_flags(owner, flags, keywords)
             try:
                 return function(*arguments, **keywords)
             except TypeError as error:
@@ -80,17 +78,7 @@ def raises_option_errors(
                 if not is_argument_error(error, through=_DECORATORS):
                     raise
                 # only now: a call that fits never pays for looking at the signature
-                signature = inspect.signature(function)
-                named = _named(signature)
-                takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
-                form = guidance("NAME(...)", owner)
-                # of a function that takes any name, what it says itself is no guess
-                said = (
-                    _unknown_keyword(owner, keywords, named) if named and not (takes_any and form) else None
-                )
-                said = said or (otherwise(arguments[1:]) if otherwise is not None else None) or form
-                said = said or _too_many(owner, signature, arguments)
-                said = said or _missing(owner, signature, arguments, keywords)
+                said = _said_of_call(owner, inspect.signature(function), arguments, keywords, otherwise)
                 if said is None:
                     raise
             raise OptionError(said)
@@ -99,6 +87,30 @@ def raises_option_errors(
         return called
 
     return decorate
+
+
+def _check_flags(owner: str, flags: Iterable[str], keywords: Mapping[str, object]) -> None:
+    for flag in flags:
+        if (value := keywords.get(flag, True)) is not True and value is not False:
+            check_flag(owner, flag, value)
+
+
+def _said_of_call(
+    owner: str,
+    signature: inspect.Signature,
+    arguments: tuple[Any, ...],
+    keywords: Mapping[str, Any],
+    otherwise: Explain | None,
+) -> str | None:
+    """Return what to write in the place of a call; None where nothing is known."""
+    named = _named(signature)
+    takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
+    form = guidance("NAME(...)", owner)
+    # of a function that takes any name, what it says itself is no guess
+    said = _unknown_keyword(owner, keywords, named) if named and not (takes_any and form) else None
+    said = said or (otherwise(arguments[1:]) if otherwise is not None else None) or form
+    said = said or _too_many(owner, signature, arguments)
+    return said or _missing(owner, signature, arguments, keywords)
 
 
 def _named(signature: inspect.Signature) -> list[str]:

@@ -25,6 +25,13 @@ class BatchSplitting:
     def __post_init__(self) -> None:
         object.__setattr__(self, "is_whole", self.micro_batch is None and self.split is None)
         check_micro_batch(self.micro_batch)
+        if self.split is not None and (
+            isinstance(self.split, bool) or not isinstance(self.split, int | Split)
+        ):
+            raise OptionError(
+                f"split={self.split!r}: give the dimension along which the examples lie, split=1, or ts.Split(count, take). How "
+                "many are computed at once is micro_batch=4."
+            )
         if not self.decomposable and self.micro_batch is not None:
             raise OptionError(
                 f"micro_batch={self.micro_batch!r} splits the batch, and decomposable=False says that the loss of the whole is "

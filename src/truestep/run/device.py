@@ -32,10 +32,6 @@ def choose_run_device(device: str | torch.device) -> torch.device:
         if found is None or (one_of_several is not None and not is_exchanged(found)):
             return torch.device("cpu")
         return found
-    if device == "gpu":
-        raise OptionError(
-            "device='gpu' can't be used here: torch calls it device='cuda', and 'auto' takes what there is."
-        )
     return usable_device(device)
 
 

@@ -52,6 +52,7 @@ from truestep.run.options import (
 from truestep.run.pass_batches import Batches, LoopNumbers
 from truestep.run.screen import RunScreen
 from truestep.run.trackers.tracker import Tracker
+from truestep.run.user_state import check_run_state_kind
 from truestep.run.wrong_calls import refuse_misread_batches, wrong_data_message
 
 if TYPE_CHECKING:
@@ -213,7 +214,7 @@ class Run(SealedAttributes, Shown):
         )
         learner = opening.make_learner(modules, optimizer, options, self.context)
         self._shared.tracked.add_own_buffers(self.context.learners[options.name])
-        self.session.has_learner()
+        self.session.beside.begin()  # from here on it may be stepped by hand
         return learner
 
     def _free_name(self, modules: Modules) -> str:
@@ -359,6 +360,7 @@ class Run(SealedAttributes, Shown):
 
     @state.setter
     def state(self, given: dict[str, Any]) -> None:
+        check_run_state_kind(given)  # here, and not at the save that comes later
         self._shared.user = given
 
     @property

@@ -47,8 +47,8 @@ class RunSession:
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
         self._omissions = RunOmissions(run)
-        self._beside = BesideUpdates(run, self._omissions)
-        calls_in = self._first_steps, self._layers, self._beside
+        self.beside = BesideUpdates(run, self._omissions)
+        calls_in = self._first_steps, self._layers, self.beside
         self.end = RunEnd(
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
         )
@@ -74,10 +74,6 @@ class RunSession:
 
     # ------------------------------------------------------------------ start
 
-    def has_learner(self) -> None:
-        """A learner was made: from here on it may be trained by hand, which is refused."""
-        self._beside.begin()
-
     def starting(self) -> None:
         """Before the first computation: restore what is to be restored (the engine calls this each time)."""
         if not self._run.has_begun:
@@ -100,7 +96,7 @@ class RunSession:
         if resumed is None:
             share_run_weights(run.context)
         self._run.has_begun = True  # only now: a run that could not be restored must not save what it holds
-        self._beside.begin()
+        self.beside.begin()
         if run.edits and run.is_main:  # what the code has changed is its configuration from now on
             write_run_config(run.directory, run.described, run.secrets)
         run.trackers.open()
@@ -117,7 +113,7 @@ class RunSession:
         # what can be refused is refused before hooks and signal handlers are in place
         self.starting()
         self._omissions.loop_begins()
-        self._beside.begin()
+        self.beside.begin()
         self._first_steps.begin()
         self.end.watch()
 

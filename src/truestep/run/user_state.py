@@ -34,12 +34,17 @@ _ARRAY = ("truestep", "array")  # the key that tells an array, spelt out, from a
 
 def check_run_state(state: dict[str, Any]) -> None:
     """Raise a CheckpointError with the path of whatever a resumed run would not find as it was."""
+    check_run_state_kind(state)
+    check_run_state_value(state, "run.state")
+
+
+def check_run_state_kind(state: object) -> None:
+    """Raise a CheckpointError unless it is a dict."""
     if type(state) not in (dict, OrderedDict):
         raise CheckpointError(
             f"run.state is {a_type(state)} and not the dict it was, so write run.state['name'] = value and leave "
             "run.state itself."
         )
-    check_run_state_value(state, "run.state")
 
 
 def check_run_state_value(value: Any, path: str, depth: int = 0) -> None:

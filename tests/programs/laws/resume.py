@@ -2,10 +2,12 @@
 """Resume: a run that is killed at drawn moments, and started again until it ends, ends with the bits of the undisturbed one.
 
 A moment is a call of a Python function in the main thread, whoever's it is: of the program, of the engine, in a fetch, an
-evaluation, a save, at the end. SIGKILL, SIGINT and SIGTERM come in turn; or a function of the program's own raises, or leaves by
-SystemExit. Each start may have another number of workers.
+evaluation, a save, at the end; one in ten is before the first batch. SIGKILL, SIGINT and SIGTERM come in turn; or a function of the
+program's own raises, or leaves by SystemExit. Each start may have another number of workers. With each batch the program draws from
+the random streams that its own code shares with everybody.
 """
 
+import random
 import signal
 from pathlib import Path
 
@@ -15,6 +17,7 @@ from programs.laws.running import START, Trial, chance, notes, ran
 
 SIGNALS = tuple(str(int(each)) for each in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
 WAYS = (*SIGNALS, "raises", "leaves")
+MOST_BEFORE = 30_000  # calls before the first batch; all programs have as many
 MOST_STARTS = 6  # a start may fail once where a program reads, behind its loop, what the loop would have set
 
 
@@ -27,19 +30,22 @@ def resume_is_exact(program: Program, folder: Path) -> str:
         program,
         folder,
         "resume",
-        {"law saves": f", saving=ts.Saving({options})", "law saves too": f"{options}, "},
+        {
+            "law saves": f", saving=ts.Saving({options})",
+            "law saves too": f"{options}, ",
+            "batch noted": "note_drawn_batch(run, batch)",
+        },
     )
     watched = {"WATCHED": chance(program, "resume watched").choice((True, False))}
     whole = trial.end("whole", WORKERS=drawn.choice((0, 0, 2)), DISTURBED="", **watched)
     calls, own = map(int, (whole / "calls.txt").read_text("utf-8").split())
     ways = [drawn.choice(WAYS) for _ in range(drawn.choice((1, 1, 2)))]
-    left_to_do = [(drawn.randrange(1, calls if way in SIGNALS else own), way) for way in ways]
+    left_to_do = [moment(drawn, way, calls if way in SIGNALS else own) for way in ways]
     kills, said = list(left_to_do), []
     killed = trial.place("killed")
     for _ in range(MOST_STARTS):
-        moment, way = left_to_do.pop(0) if left_to_do else (0, "")
         workers = drawn.choice((0, 0, 2))
-        disturbed = {"DISTURBED": f"{moment} {way}"} if moment else {}
+        disturbed = {"DISTURBED": left_to_do.pop(0)} if left_to_do else {}
         ended = ran(killed, *START, WORKERS=workers, **watched, **disturbed)
         said.append(f"--- start that ended with {ended.returncode}\n{ended.stdout}{ended.stderr}")
         if ended.returncode == 0 and not left_to_do:
@@ -48,6 +54,13 @@ def resume_is_exact(program: Program, folder: Path) -> str:
         trial.broken(f"killed at {kills} of {calls} calls, it never ended:\n" + "\n".join(said))
     seen = differing(ends(whole), ends(killed)) + steps_apart(whole, killed)
     return trial.same([f"killed at {kills} of {calls} calls", *seen, *said] if seen else [])
+
+
+def moment(drawn: random.Random, way: str, calls: int) -> str:
+    """Return at which of so many calls since the first batch something happens, or of those before it."""
+    if drawn.random() < 0.1:
+        return f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
+    return f"{drawn.randrange(1, calls)} {way}"
 
 
 def steps_apart(whole: Path, killed: Path) -> list[str]:

@@ -230,7 +230,9 @@ def _statistics(name: str, moments: StreamMoments, unbiased: bool) -> Statistics
     """Return mean, variance and number of values per channel of a layer's inputs."""
     count = int(moments.weight.max()) if moments.weight.numel() else 0
     if count < (2 if unbiased else 1):
-        raise OptionError(f"{name!r} got {counted(count, 'value')} a channel; unbiased variance needs two.")
+        raise OptionError(
+            f"{name!r} got {counted(count, 'value')} per channel; an unbiased variance needs two."
+        )
     variance = moments.squares / (count - unbiased)
     if not (moments.mean.isfinite().all() and variance.isfinite().all()):
         raise OptionError(
