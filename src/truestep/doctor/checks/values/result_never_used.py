@@ -99,7 +99,7 @@ def _is_left_over(module: SourceModule, function: Function, node: ast.Assign) ->
     of_tensors = library in ("torch", "torch.autograd", "numpy")
     # `scores = torch.cat(scores)`: what was gathered for a figure that is gone
     joins = name in _JOINS and [ast.unparse(each) for each in value.args[:1]] == [dotted(node.targets[0])]
-    return of_tensors and (name in _WRAPPINGS or joins) or _is_applied_again(module, function, value)
+    return (of_tensors and (name in _WRAPPINGS or joins)) or _is_applied_again(module, function, value)
 
 
 def _is_applied_again(module: SourceModule, function: Function, call: ast.Call) -> bool:
