@@ -30,7 +30,7 @@ class SequenceAxesExchanged(SourceCheck):
 
     Fix: the same batch_first in both.
 
-    Evidence: the plain form of row 80 of docs/mistakes.md; 186 repositories, bed B: 0 true, 1 debatable, 1
+    Evidence: the plain form of row 80 of docs/mistakes.md; 186 repositories, beds B, M: 0 true, 1 debatable, 2
     false.
     """
 

@@ -29,7 +29,8 @@ class TrainingDataEvaluated(SourceCheck):
 
     Fix: give the loader the data that were held out.
 
-    Evidence: 186 repositories: said 2 times, not judged; beds C, E, F, I, K, L: 8 true, 3 debatable, 0 false.
+    Evidence: 186 repositories: said 2 times, not judged; beds C, E, F, I, K, L, M: 9 true, 3 debatable, 0
+    false.
     """
 
     code = "DATA020"

@@ -54,7 +54,7 @@ class TrainingNotShuffled(SourceCheck):
     Fix: shuffle=True, or a sampler.
 
     Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
-    D, E, F, G, H, I, K, L: 26 true, 13 debatable, 23 false.
+    D, E, F, G, H, I, K, L, M: 27 true, 15 debatable, 25 false.
     """
 
     code = "DATA001"

@@ -31,7 +31,7 @@ class LoadedWithoutEval(SourceCheck):
 
     Fix: net.eval() after loading.
 
-    Evidence: 186 repositories, beds E, F, G, H, I, K: 17 true, 3 debatable, 1 false.
+    Evidence: 186 repositories, beds E, F, G, H, I, K, M: 20 true, 3 debatable, 2 false.
     """
 
     code = "EVAL008"

@@ -67,7 +67,7 @@ class BackwardWithoutZeroGrad(SourceCheck, Watcher):
 
     Fix: call optimizer.zero_grad() once per step, anywhere but between backward() and step().
 
-    Evidence: found in the wild (docs/wild.md); corpus, 186 repositories, beds A, B, E, G, H, I: 13 true, 3
+    Evidence: found in the wild (docs/wild.md); corpus, 186 repositories, beds A, B, E, G, H, I, M: 14 true, 4
     debatable, 7 false.
     """
 

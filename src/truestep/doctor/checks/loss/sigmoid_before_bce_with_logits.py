@@ -34,7 +34,7 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
 
     Fix: give it the raw outputs (or use binary_cross_entropy on probabilities, which is less stable).
 
-    Evidence: 186 repositories, bed G: 5 true, 0 false.
+    Evidence: 186 repositories, beds G, M: 8 true, 1 false.
     """
 
     code = "LOSS002"

@@ -50,8 +50,8 @@ class LayerMadeInForward(SourceCheck):
 
     Fix: make it in __init__ and keep it on self.
 
-    Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:114; 186 repositories, beds C, E, F, G, H, I, K:
-    10 true, 1 debatable, 5 false.
+    Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:114; 186 repositories, beds C, E, F, G, H, I, K,
+    M: 10 true, 1 debatable, 6 false.
     """
 
     code = "PARAM031"

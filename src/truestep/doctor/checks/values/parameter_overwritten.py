@@ -31,7 +31,7 @@ class ParameterOverwritten(SourceCheck):
 
     Fix: delete the assignment, or the parameter.
 
-    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I: 16 true, 7 debatable, 1 false.
+    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I, M: 17 true, 9 debatable, 1 false.
     """
 
     code = "VALUE013"
