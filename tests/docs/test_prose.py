@@ -49,6 +49,8 @@ SMOOTH = {
 SMOOTH |= {
     "batches.md",
     "data.md",
+    "data-orders.md",
+    "data-reference.md",
     "streams.md",
     "checkpoints.md",
     "report.md",
