@@ -66,6 +66,9 @@ SMOOTH |= {
         "shared-buffers",
         "whole-batch-losses",
         "memory-of-a-run",
+        "without-a-data-set",
+        "value-from-a-loss",
+        "freeze-in-the-loop",
     )
 }
 SMOOTH |= {"cookbook/seeds.md", "cookbook/gans.md", "tutorial.md", "mistakes.md", "wild.md", "find.md"}
