@@ -69,6 +69,7 @@ SMOOTH |= {
         "without-a-data-set",
         "value-from-a-loss",
         "freeze-in-the-loop",
+        "what-a-seed-leaves-open",
     )
 }
 SMOOTH |= {"cookbook/seeds.md", "cookbook/gans.md", "tutorial.md", "mistakes.md", "wild.md", "find.md"}
