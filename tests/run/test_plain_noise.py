@@ -107,6 +107,17 @@ def test_where_nothing_is_split_or_nobody_looks_nothing_is_said(tmp_path, capsys
     assert "in parts" not in said_of("torch.randn(x.shape)", tmp_path, capsys, **options)
 
 
+def test_a_run_that_was_left_open_keeps_no_other_from_being_looked_at(tmp_path, capsys):
+    left = ts.Run(tmp_path / "left", device="cpu", progress=False)
+    net = left.learner(nn.Linear(6, 3), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = left.data((torch.randn(16, 6), torch.arange(16) % 3), batch_size=8)
+    for batch in left.batches(data):
+        net.update(lambda batch: F.cross_entropy(net(batch[0]), batch[1], reduction="none"), batch)
+        break
+    assert "ts.randn" in said_of("torch.randn(x.shape)", tmp_path, capsys)
+    left.close()
+
+
 def test_the_same_numbers_come_with_the_look_and_without(tmp_path, capsys):
     weights = []
     for name, doctor in (("a", True), ("b", False)):

@@ -29,6 +29,8 @@ def last_line(text):
     return text.strip().splitlines()[-1] if text.strip() else ""
 
 
+# what it measures are numbers that are known
+@pytest.mark.filterwarnings("ignore:The function given to net.evaluate calls no model")
 def test_ranks_see_one_order_count_each_sample_once_and_name_who_is_elsewhere(tmp_path):
     finished = on_ranks(PROGRAM, "looks", tmp_path)
     assert [each.status for each in finished] == [1, 1], finished[0].error  # they went apart at the end

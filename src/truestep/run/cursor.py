@@ -13,8 +13,8 @@ from typing import Any
 
 from truestep.core.errors import DataError
 from truestep.core.wording import a_type
+from truestep.engine.data import BatchSource
 from truestep.engine.data.held_files import sizes_by_name, sizes_changed
-from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.run.directory import START_ANEW
 from truestep.run.onward import STEPS, RunStepNumbers
 from truestep.run.stream_cursor import StreamCursor
@@ -138,7 +138,7 @@ class SourceAwaitedByRun(BatchSource):
         self.choices = []
         self._saved = saved
 
-    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
         """Nobody holds it, so nobody can read it."""
         raise AssertionError("data that is not made yet was read")
 

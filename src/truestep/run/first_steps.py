@@ -43,7 +43,8 @@ class DoctorOfFirstSteps:
         from truestep.doctor.runtime.scope import engine_loop
         from truestep.doctor.runtime.watch import Watch, WatchOptions, active_watch
 
-        if active_watch() is None:
+        # the watch of a run that was left open, as a cell leaves it that was stopped, gives way
+        if (watch := active_watch()) is None or watch.options.gives_way:
             self._watch = Watch(WatchOptions(gives_way=True), engine_loop()).__enter__()
             self._watch.dispatcher.hears = PlainNoise(self._run).heard
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from truestep.doctor.experiments.not_tried import TAKEN_BESIDE
 from truestep.doctor.experiments.step_child import AMID
 
 MOST_EVALUATIONS = 2
@@ -155,7 +156,7 @@ class TrainingCourse:
 
     def _obstacle(self, iterator: Any, *, is_alone: bool) -> str | None:
         if threading.current_thread() is not threading.main_thread():
-            return "a thread of the script's own takes the batches from the loader"
+            return TAKEN_BESIDE
         if id(iterator._dataset) not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
         if not is_alone:

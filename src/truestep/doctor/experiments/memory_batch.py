@@ -3,6 +3,7 @@
 
 import gc
 import sys
+import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -14,7 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, why_child_raised
+from truestep.doctor.experiments.not_tried import TAKEN_BESIDE, ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
 from truestep.doctor.forks.fork import GoingOn
@@ -74,7 +75,10 @@ class MemoryLook:
 
     def _handing_over(self, _original: Call) -> Call:
         def __next__(_iterator: Any) -> Any:  # noqa: N807
-            self._life.end(failure="a loader hands over a batch for some steps, and none for others")
+            # one that reads ahead was begun in the child, for the next pass
+            beside = threading.current_thread() is not threading.main_thread()
+            failure = "a loader hands over a batch for some steps, and none for others"
+            self._life.end(failure=TAKEN_BESIDE if beside else failure)
 
         return __next__
 

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """That a relation can't be tried here, or does not apply, and why."""
 
+TAKEN_BESIDE = "a thread of the script's own takes the batches from the loader"
+
 
 class ExperimentNotTriedError(Exception):
     """The message says why."""

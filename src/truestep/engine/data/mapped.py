@@ -66,8 +66,12 @@ class MappedSource(BatchSource):
         count = int(workers.value)
         self._pool = WorkerPool(samples, count, options, pin=runs_ahead(device)) if count else None
 
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the batches of `epoch` from number `start` on."""
+        return (made.batch for made in self.made(epoch, start))
+
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
-        """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of."""
+        """Yield the same batches, each with the number of samples that it was made of."""
         # of the batches that were asked for: workers are ahead of the loop
         sizes: deque[tuple[int, int | None]] = deque()
         requests = _noted(self._order.requests(epoch, start), sizes)

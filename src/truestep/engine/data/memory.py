@@ -48,8 +48,12 @@ class MemorySource(BatchSource):
         is_there = any(_is_on(leaf, device) for leaf in columns.leaves)
         self._gathers_on_device = not is_host(device) and is_there
 
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the batches of `epoch` from number `start` on; each is a copy, never a view of the data."""
+        return (made.batch for made in self.made(epoch, start))
+
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
-        """Yield the batches of `epoch` from number `start` on, each a copy, never a view, with the number of its rows."""
+        """Yield the same batches, each with the number of its rows."""
         limit = DEVICE_BYTES_AT_ONCE if self._gathers_on_device else BYTES_AT_ONCE
         samples = max(1, limit // max(1, self._columns.bytes_per_sample))
         for block in self._order.blocks(epoch, start):

@@ -110,8 +110,12 @@ class MixtureByNumber(BatchSource):
         why = "each sample's source is a function of the seed and its position"
         self.choices = [Choice("mixture", ", ".join(draws.names), why), *mixed.choices]
 
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the batches of `epoch` from number `start` on."""
+        return (made.batch for made in self.made(epoch, start))
+
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
-        """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of."""
+        """Yield the same batches, each with the number of samples that it was made of."""
         for number, made in enumerate(self._mixed.made(epoch, start), start + 1):
             self._place = (epoch, number)
             yield made._replace(read=self._order.take_digest(epoch, number - 1))

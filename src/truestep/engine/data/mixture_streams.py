@@ -114,6 +114,10 @@ class MixtureOfStreams(BatchSource):
         for part in self._parts:
             part.source.tell_choices(partial(_tell_of_part, told, part.name))
 
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the batches of `epoch` from number `start` on."""
+        return (made.batch for made in self.made(epoch, start))
+
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on; they are read again up to there where no place is known."""
         saved = self._state if self._is_at(epoch, start) else {}

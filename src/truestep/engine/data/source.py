@@ -37,12 +37,12 @@ class BatchSource(SealedAttributes, ABC):
     _files: Sequence[HeldFile] = ()
 
     @abstractmethod
-    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
-        """Yield the batches of `epoch` from number `start` on, on their device already, with how each was made."""
-
     def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
-        """Yield the same batches alone."""
-        return (made.batch for made in self.made(epoch, start))
+        """Yield the batches of `epoch` from number `start` on, each on its device already."""
+
+    def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
+        """Yield the same batches, each with what is known of how it was made."""
+        return map(MadeBatch, self.batches(epoch, start))
 
     @abstractmethod
     def fingerprint(self) -> dict[str, Any]:

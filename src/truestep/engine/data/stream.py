@@ -90,6 +90,10 @@ class StreamSource(BatchSource):
         super().tell_choices(told)
         self._told = told
 
+    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+        """Yield the batches of `epoch` from number `start` on."""
+        return (made.batch for made in self.made(epoch, start))
+
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:
         """Yield the batches of `epoch` from number `start` on, each with the number of samples that it was made of.
 

@@ -18,16 +18,8 @@ _SHAPES = operations(numbers="kept", shape="same other")
 _BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr", "len", "isinstance")
 # methods that change a module where it is, or only where a tensor lies: to drop what they give is no mistake of training
 _MOVES = operations(numbers="kept itself home moved rounded", shape="same")
-_WRAPPINGS = ("torch.autograd.Variable", "torch.tensor", "torch.as_tensor", "numpy.array", "numpy.asarray")
-_JOINS = (
-    "torch.cat",
-    "torch.concat",
-    "torch.stack",
-    "numpy.concatenate",
-    "numpy.hstack",
-    "numpy.stack",
-    "numpy.vstack",
-)
+_WRAPPINGS = operations(numbers="copied") | {"array", "Variable"}
+_JOINS = operations(numbers="joined") | {"concatenate"}
 _DOES_NOTHING = re.compile(r"Norm|\.Identity$")  # what changes no number, or hardly
 _CHANGES = re.compile("Norm|Dropout|RNN|LSTM|GRU|Spectral|RReLU")  # layers that draw, or move with each call
 _TRAINED_WITH = ("forward", "training_step", "__getitem__")
@@ -103,10 +95,11 @@ def _is_left_over(module: SourceModule, function: Function, node: ast.Assign) ->
     value = node.value
     if not isinstance(value, ast.Call):
         return False
-    name = module.qualify(value.func) or ""
+    library, _, name = (module.qualify(value.func) or "").rpartition(".")
+    of_tensors = library in ("torch", "torch.autograd", "numpy")
     # `scores = torch.cat(scores)`: what was gathered for a figure that is gone
     joins = name in _JOINS and [ast.unparse(each) for each in value.args[:1]] == [dotted(node.targets[0])]
-    return name in _WRAPPINGS or joins or _is_applied_again(module, function, value)
+    return (of_tensors and (name in _WRAPPINGS or joins)) or _is_applied_again(module, function, value)
 
 
 def _is_applied_again(module: SourceModule, function: Function, call: ast.Call) -> bool:
