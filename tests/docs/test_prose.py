@@ -49,6 +49,8 @@ SMOOTH = {
 SMOOTH |= {
     "batches.md",
     "data.md",
+    "data-orders.md",
+    "data-reference.md",
     "streams.md",
     "checkpoints.md",
     "report.md",
@@ -64,6 +66,10 @@ SMOOTH |= {
         "shared-buffers",
         "whole-batch-losses",
         "memory-of-a-run",
+        "without-a-data-set",
+        "value-from-a-loss",
+        "freeze-in-the-loop",
+        "what-a-seed-leaves-open",
     )
 }
 SMOOTH |= {"cookbook/seeds.md", "cookbook/gans.md", "tutorial.md", "mistakes.md", "wild.md", "find.md"}
