@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK, At, SourceCheck
+from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
@@ -65,9 +66,7 @@ class ResultThrownAway(SourceCheck):
             if isinstance(value, ast.Call) and not _writes_elsewhere(value):
                 text = _is_pure(module, value)
                 if text is not None:
-                    severity = ADVICE if _only_counted(module, statement, value) else BUG
-                    if severity is BUG and _is_note(module, statement, notes):
-                        severity = QUESTION
+                    severity = _severity(module, statement, value, notes)
                     yield At(statement, f"{text} gives a new value, and nothing takes it.", severity)
                 elif _is_layer(module, value):
                     yield At(statement, f"Nothing takes the output of {ast.unparse(value.func)}.", RISK)
@@ -76,6 +75,12 @@ class ResultThrownAway(SourceCheck):
                     yield At(statement, f"This compares {ast.unparse(value.left)} and assigns nothing.", BUG)
             elif isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC) and _is_place(value.left):
                 yield At(statement, "This is computed, and nothing takes it.", BUG)
+
+
+def _severity(module: SourceModule, statement: ast.Expr, call: ast.Call, notes: list[ast.Expr]) -> Severity:
+    if _only_counted(module, statement, call):
+        return ADVICE
+    return QUESTION if _is_note(module, statement, notes) else BUG
 
 
 def _notes(module: SourceModule) -> list[ast.Expr]:
