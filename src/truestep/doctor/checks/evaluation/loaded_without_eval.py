@@ -116,13 +116,11 @@ def _results(module: SourceModule, call: ast.expr) -> list[ast.expr]:
     if not names or not all(isinstance(each, ast.Name) for each in names):
         return [call]
     reads = [read for each in names if isinstance(each, ast.Name) for read in module.reads(each.id)]
-    return [each for each in reads if _may_be(module, each, call)]
-
-
-def _may_be(module: SourceModule, read: ast.expr, call: ast.expr) -> bool:
-    unpacked = module.resolver.unpacked(read) if isinstance(read, ast.Name) else None
-    values = [value for value, _ in unpacked or ()] or module.definitions(read)
-    return not values or any(value is None or value is call for value in values)
+    return [
+        each
+        for each in reads
+        if isinstance(each, ast.Name) and any(made.value is call for made in module.resolver.reaching(each))
+    ]
 
 
 def _is_measured(module: SourceModule, read: ast.expr) -> bool:
