@@ -345,6 +345,26 @@ def test_a_dropped_value_that_told_files_apart(text: str) -> None:
     assert loud("VALUE030", f"name = sys.argv[1]\nfor epoch in range(3):\n    torch.save(net, {text})\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "is_path"),
+    [
+        ('"weights.pt".format(epoch)', True),
+        ('".jpg".format(epoch)', True),
+        ('"{}.pt".format(name, epoch)', True),
+        ('"runs/epoch".format(epoch)', True),
+        ('"out/{}_{}.png".format(name, name, epoch)', True),
+        ('"Loss init".format(epoch)', False),
+        ('"({}) must be divisible by".format(name, epoch)', False),
+        ('"{}/{}".format(name, name, epoch)', False),
+        ('"loss {}/{}".format(name, name, epoch)', False),
+        ('"done.".format(epoch)', False),
+    ],
+)
+def test_files_that_overwrite_one_another_are_named_of_paths_alone(text: str, is_path: bool) -> None:
+    found = read_text(f"import torch\n\n\ndef given(name, epoch):\n    return {text}\n").findings
+    assert [("overwrite" in each.message) for each in found if each.code == "VALUE030"] == [is_path]
+
+
 # ── SAVE011: another arm loads for itself ─────────────────────────────────────────────────────
 
 SAVED = """

@@ -41,6 +41,10 @@ BOUND = (
     "try:\n    import factor\nexcept ImportError:\n    factor = None", "if net:\n    factor = 2", "from math import *",
     "def of():\n    global factor\n    factor = 2",
     "match [1]:\n    case [factor]: pass", "globals()['factor'] = 2", "exec('factor = 2')",
+    "import sys\nfor name in ('fac',):\n    setattr(sys.modules[__name__], name + 'tor', 2)",
+    "import sys\nsetattr(sys.modules[__name__], 'factor', 2)", "import sys\nsys.modules[__name__].factor = 2",
+    "import sys\nthis = sys.modules[__name__]\nthis.factor = 2", "import sys\nsys.modules[__name__].__dict__.update(factor=2)",
+    "from sys import modules\nthis = modules[__name__]\nfor name in dir(net):\n    setattr(this, name, 2)",
     "print 'old'; factor = 2", "type factor = int", "[factor, *rest] = [1, 2]", "del net; factor = 2",
 )  # fmt: skip
 UNREAD = (
@@ -67,6 +71,22 @@ def test_a_name_on_the_way_of_a_training_is_a_bug_and_another_one_a_risk(tmp_pat
 def test_whatever_binds_a_name_binds_it(tmp_path, how):
     text = LOOP.format(scaled="return output.mean() * factor", shown="pass")
     assert told(tmp_path, text.replace("net =", f"net = 0\n{how}\nnet =", 1)) == []
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        "import sys\nsetattr(sys.modules[__name__], 'other', 2)",
+        "import sys\nsys.modules[__name__].other = 2",
+        "import sys\nprint(getattr(sys.modules[__name__], 'net'), sys.modules[__name__].__name__)",
+        "import sys\nthis = sys.modules['json']\nfor name in dir(net):\n    setattr(this, name, 2)",
+        "for name in dir(net):\n    setattr(net, name, 2)",
+    ],
+)
+def test_what_binds_another_name_or_another_thing_binds_none(tmp_path, how):
+    text = LOOP.format(scaled="return output.mean() * factor", shown="pass")
+    line = 9 + 1 + how.count("\n") + 1
+    assert told(tmp_path, text.replace("net =", f"net = 0\n{how}\nnet =", 1)) == [(line, "bug")]
 
 
 @pytest.mark.parametrize("body", UNREAD)

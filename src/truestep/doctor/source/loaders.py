@@ -12,8 +12,8 @@ from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.names import Function, dotted, receiver_of
+from truestep.doctor.source.values import argument, behind
 
 TRAINED, EVALUATED = "trained", "evaluated"
 
@@ -55,6 +55,36 @@ def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
             if found is not None and not trace.within(forward.loop_path(), "backward", "step"):
                 yield found
     yield from _of_library(module, EVALUATED)
+
+
+def is_learned_from_here(module: SourceModule, loader: ast.Call) -> bool:
+    """Tell whether what goes backward in the loader's own function is made of its batches, by a loop or by `next`."""
+    scope = module.scope(loader)
+    for call in module.method_calls("backward"):
+        receiver = receiver_of(call)
+        if receiver is None or module.scope(call) is not scope:
+            continue
+        loops = [each for each in module.ancestors(call) if isinstance(each, ast.For)]
+        if any(
+            loader in behind(module, each.iter) and not _is_in_branch(module, call, each) for each in loops
+        ):
+            return True
+        if any(loader in behind(module, each) for each in _drawn_behind(module, receiver)):
+            return True
+    return False
+
+
+def _drawn_behind(module: SourceModule, value: ast.expr) -> list[ast.Call]:
+    return [each for each in behind(module, value) if dotted(each.func) == "next"]
+
+
+def _is_in_branch(module: SourceModule, node: ast.AST, loop: ast.For) -> bool:
+    for above in module.ancestors(node):
+        if above is loop:
+            return False
+        if isinstance(above, (ast.If, ast.IfExp)):
+            return True
+    return True
 
 
 def value_in(module: SourceModule, node: ast.expr | None, context: CallFrame) -> Any:

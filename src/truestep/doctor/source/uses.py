@@ -139,6 +139,16 @@ def uses_of(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionD
     return found
 
 
+def is_unread(module: SourceModule, value: ast.expr) -> bool:
+    """Tell a value that is dropped where it is computed, or kept under a name of its function that is read on no way."""
+    statement, function = module.statement(value), module.scope(value)
+    if isinstance(statement, ast.Expr):
+        return statement.value is value
+    if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+        return False
+    return statement in uses_of(module, function).unread()
+
+
 def names_read(node: ast.AST) -> Names:
     """Return the names that are read somewhere in a node; found once, since loops ask again and again."""
     found: Names | None = node.__dict__.get("names_read")

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.batches import LOADER, is_of_single_rows, is_one_batch
 from truestep.doctor.source.frames import LocatedExpression
-from truestep.doctor.source.loaders import evaluated_on, trained_on, value_in
+from truestep.doctor.source.loaders import evaluated_on, is_learned_from_here, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, given_to, last_part
 from truestep.doctor.source.rewriting import Edits, with_keyword
@@ -61,7 +61,7 @@ class EvaluationDropsData(SourceCheck):
             named = any(EVALUATION.search(name) for name in names)
             if named or _is_where_nothing_is_trained(module, call):
                 drops = literal(module, argument(call, 8, "drop_last")) is True
-                if drops and not _drops_nothing(module, call) and not _is_unused(module, targets):
+                if drops and not _is_harmless(module, call, targets):
                     yield At(call, _TEXT, RISK)
         for options in module.all(ast.Dict):
             if (dropped := _dropped_by(options)) is not None:
@@ -88,6 +88,11 @@ def _drops_nothing(module: SourceModule, call: ast.AST) -> bool:
     return isinstance(call, ast.Call) and (
         is_of_single_rows(module, call) or is_one_batch(module, call) or _needs_whole_batches(module, call)
     )
+
+
+def _is_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) -> bool:
+    """Tell a loader that drops nothing, that nothing reads, or that is named so and learned from: no metric is of it."""
+    return _drops_nothing(module, call) or _is_unused(module, targets) or is_learned_from_here(module, call)
 
 
 def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:

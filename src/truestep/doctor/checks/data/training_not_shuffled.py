@@ -19,15 +19,18 @@ from truestep.doctor.source.batches import (
     tensors_of,
 )
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
-from truestep.doctor.source.loaders import made_in, trained_on, value_in
+from truestep.doctor.source.loaders import is_learned_from_here, made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, last_part, walk
+from truestep.doctor.source.names import Class, Function, dotted, last_part, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
 MEASURING = re.compile(r"(^|_)(eval|evaluation|test|val|stats?)(_|$)", re.IGNORECASE)
+_EVALUATED = re.compile(
+    r"(^|_)(test|val|valid|validation|eval|evaluation|dev)(_?(data)?loader|_|$)", re.IGNORECASE
+)
 
 _DRAWS = re.compile(
     r"(random|numpy\.random|secrets)\.(randint|randrange|choice|choices|sample|permutation|shuffle|randbelow)$"
@@ -76,7 +79,7 @@ class TrainingNotShuffled(SourceCheck):
                 chosen = each not in trained and is_given
                 rows = argument(each.node, 0, "dataset") if isinstance(each.node, ast.Call) else None
                 # an order that is asked for may be for features or pictures, or of rows that were mixed before
-                meant = chosen or (is_given and _is_mixed(module, rows))
+                meant = chosen or (is_given and _is_mixed(module, rows)) or _is_for_measuring(module, node)
                 severity = QUESTION if meant or _may_be_drawn(module, rows) else RISK
                 yield At(node, "The training loader yields the data in its own order.", severity)
         for call in dict.fromkeys(_learned_from(module)):
@@ -94,6 +97,13 @@ class TrainingNotShuffled(SourceCheck):
         ):
             raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
+
+
+def _is_for_measuring(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a loader that is named for an evaluation, and that a loop learns from only where a test says so."""
+    names = _names(module, node) if isinstance(node, ast.Call) else []
+    measures = any(_EVALUATED.search(name) and not TRAINING.search(name) for name in names)
+    return measures and isinstance(node, ast.Call) and not is_learned_from_here(module, node)
 
 
 def _trains(module: SourceModule) -> bool:
@@ -179,16 +189,43 @@ def _is_random(module: SourceModule, order: ast.expr) -> bool:
 
 
 def _may_be_drawn(module: SourceModule, data: ast.expr | None) -> bool:
-    """Tell rows of a class out of sight: it may draw its own places, whatever index it is asked for."""
-    return data is not None and any(is_out_of_sight(module, each) for each in rows_behind(module, data))
+    """Tell rows of a class out of sight, or picked from a table in a program with one that draws its own places."""
+    return data is not None and any(
+        is_out_of_sight(module, each) or (_is_picked(module, each) and module.program.answer(_some_draw))
+        for each in rows_behind(module, data)
+    )
+
+
+def _is_picked(module: SourceModule, made: ast.expr) -> bool:
+    """Tell `TABLE[name](root)`."""
+    return (
+        isinstance(made, ast.Call)
+        and isinstance(made.func, ast.Subscript)
+        and module.classes.of(made) is None
+    )
+
+
+def _some_draw(files: list[SourceModule]) -> bool:
+    """Tell whether a class of the program gives rows that it draws."""
+    return any(_draws_rows(file, each) for file in files for each in file.named_classes)
 
 
 def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
     """Tell a data set that does not read the index it is asked for, or whether it is even and draws: any order is its own."""
     owner = module.classes.of(data)
     method = module.classes.method(owner, "__getitem__")
-    asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
-    if asked is None or method is None:
+    return method is not None and _reads_no_index(module, method)
+
+
+def _draws_rows(module: SourceModule, owner: Class) -> bool:
+    method = module.classes.method(owner, "__getitem__")
+    return method is not None and _draws(module, method) and _reads_no_index(module, method)
+
+
+def _reads_no_index(module: SourceModule, method: Function) -> bool:
+    """Tell a method that does not read the index it is asked for, or whether it is even and draws."""
+    asked = method.args.args[1].arg if len(method.args.args) == 2 else None
+    if asked is None:
         return False
     read = [each for each in walk(method) if isinstance(each, ast.Name) and each.id == asked]
     return not read or (_draws(module, method) and all(_is_parity(module, each) for each in read))

@@ -1,15 +1,22 @@
 # SPDX-License-Identifier: Apache-2.0
 """Predicting with a loaded model in training mode."""
 
+import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, QUESTION, At, SourceCheck, Unsure
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.actions import EVALUATE
 from truestep.doctor.source.adversaries import gan_role_in_source
 from truestep.doctor.source.evaluations import sensitive_layers
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, given_to, walk
+from truestep.doctor.source.once import each_once
+from truestep.doctor.source.values import is_call_of, value_origins
+
+_MADE_UP = operations(numbers="drawn filled")
+_MEASURES = operations(numbers="measured") | {"dtype", "device"}
 
 
 class LoadedWithoutEval(SourceCheck):
@@ -47,6 +54,8 @@ class LoadedWithoutEval(SourceCheck):
                 continue
             loads = {event.subject: event for event in trace.of("load_state")}
             for forward in trace.of("forward"):
+                if _is_tried(module, forward):
+                    continue
                 if forward.subject in loads and trace.events.index(forward) > trace.events.index(
                     loads[forward.subject]
                 ):
@@ -61,6 +70,67 @@ class LoadedWithoutEval(SourceCheck):
                         break
                     if layers is None:
                         yield Unsure(forward.node, "the layers of the model can't be seen from here")
+
+
+def _is_tried(module: SourceModule, forward: TraceEvent) -> bool:
+    """Tell a model that is given numbers made up, and asked for no more than the shape of what it gives."""
+    call = forward.node
+    home = module.home(call)
+    made = (
+        [each for part in given_to(call) for each in _made(home, part)] if isinstance(call, ast.Call) else []
+    )
+    names = [(home.qualify(each.func) or "") if isinstance(each, ast.Call) else "" for each in made]
+    if not names or not all(
+        name.startswith("torch.") and name.rpartition(".")[2] in _MADE_UP for name in names
+    ):
+        return False
+    return all(_is_measured(home, each) for each in _results(home, call))
+
+
+def _made(module: SourceModule, value: ast.expr) -> list[ast.expr | None]:
+    """Return what a value may come from, be it wrapped in a `Variable` or not."""
+    found: list[ast.expr | None] = []
+
+    def wrapped(part: ast.expr) -> Iterator[ast.expr]:
+        for each in value_origins(module, part):
+            if (
+                isinstance(each, ast.Call)
+                and each.args
+                and is_call_of(module, each, "torch.autograd.Variable")
+            ):
+                yield each.args[0]
+            else:
+                found.append(each)
+
+    list(each_once([value], wrapped))
+    return found
+
+
+def _results(module: SourceModule, call: ast.expr) -> list[ast.expr]:
+    """Return where the result of a call is read: where it stands, or under the names that it is given."""
+    above = module.parents[call]
+    targets = above.targets if isinstance(above, ast.Assign) else []
+    names = [
+        each for target in targets for each in walk(target) if isinstance(each, (ast.Name, ast.Attribute))
+    ]
+    if not names or not all(isinstance(each, ast.Name) for each in names):
+        return [call]
+    reads = [read for each in names if isinstance(each, ast.Name) for read in module.reads(each.id)]
+    return [
+        each
+        for each in reads
+        if isinstance(each, ast.Name) and any(made.value is call for made in module.resolver.reaching(each))
+    ]
+
+
+def _is_measured(module: SourceModule, read: ast.expr) -> bool:
+    """Tell `y.shape`, `y.size()`, `y[0].shape`, `len(y)`, and what nothing takes."""
+    above = module.parents[read]
+    if isinstance(above, ast.Subscript) and above.value is read:
+        return _is_measured(module, above)
+    if isinstance(above, ast.Call):
+        return read in above.args and dotted(above.func) in ("len", "type")
+    return isinstance(above, ast.Expr) or (isinstance(above, ast.Attribute) and above.attr in _MEASURES)
 
 
 def _is_generator(module: SourceModule, forward: TraceEvent) -> bool:

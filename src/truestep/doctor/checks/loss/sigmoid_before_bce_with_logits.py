@@ -12,6 +12,7 @@ from truestep.doctor.source.activations import without_activation
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits
+from truestep.doctor.source.uses import is_unread
 from truestep.doctor.source.values import argument, last_operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -45,7 +46,7 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
         for call in losses_of(module, "binary_cross_entropy_with_logits"):
             given = argument(call, 0, "input")
             operations = last_operations(module, given) if given is not None else set()
-            if operations and operations <= {"sigmoid", "softmax"}:
+            if operations and operations <= {"sigmoid", "softmax"} and not is_unread(module, call):
                 yield At(call, "The input is the result of a sigmoid already: this loss takes raw logits.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:

@@ -26,6 +26,7 @@ _REGISTER = (
     "insert",
     "setdefault",
 )
+_WITHOUT_WEIGHTS = ("generate_square_subsequent_mask",)
 _NORM = re.compile(r"Norm(\dd)?$")
 
 
@@ -102,8 +103,12 @@ class LayerMadeInForward(SourceCheck):
         return any(value is False for value in plain)
 
     def _kept(self, module: SourceModule, call: ast.Call, function: Function) -> bool:
-        """It goes to an attribute, or its weights are set: `conv.weight = ...`, `conv.weight.data.copy_(...)`."""
-        if _is_made_once(module, call) or _is_makeshift(module, call, function):
+        """It goes to an attribute, its weights are set (`conv.weight = ...`), or it only makes a mask."""
+        if (
+            _is_asked_alone(module, call)
+            or _is_made_once(module, call)
+            or _is_makeshift(module, call, function)
+        ):
             return True
         statement = module.statement(call)
         targets = statement.targets if isinstance(statement, ast.Assign) else []
@@ -117,6 +122,17 @@ class LayerMadeInForward(SourceCheck):
             and node.value.id in names
             for node in walk(function)
         )
+
+
+def _is_asked_alone(module: SourceModule, layer: ast.Call) -> bool:
+    """Tell a layer of which all that is read is a method that reads no weight: `nn.Transformer().NAME(5)`."""
+    above = module.parents[layer]
+    reads: list[ast.expr] = [layer] if isinstance(above, ast.Attribute) else _places_given(module, layer)
+    kept = isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name)
+    if not reads or not (kept or isinstance(above, ast.Attribute)):
+        return False
+    asked = [module.parents[each] for each in reads]
+    return all(isinstance(each, ast.Attribute) and each.attr in _WITHOUT_WEIGHTS for each in asked)
 
 
 def _is_made_once(module: SourceModule, layer: ast.expr) -> bool:

@@ -85,12 +85,22 @@ def module_reads(module: SourceModule, name: str) -> bool:
 
 def _makes_layer(module: SourceModule, value: ast.expr | None) -> bool:
     name = module.qualify(value.func) or "" if isinstance(value, ast.Call) else ""
-    if isinstance(value, ast.Call) and not (value.args or value.keywords):
+    if isinstance(value, ast.Call) and not value.keywords and all(_is_empty(each) for each in value.args):
         return False  # a holder that stays empty has nothing to train
     if isinstance(value, ast.Call) and literal(module, argument(value, 1, "requires_grad")) is False:
         return False  # a number of the model that is not to be trained
     short = name.rsplit(".", 1)[-1]
     return name == f"torch.nn.{short}" and short[:1].isupper() and not _is_without_weights(module, value)
+
+
+def _is_empty(given: ast.expr) -> bool:
+    """Tell `[]`, `()`, `{}`, `list()`."""
+    match given:
+        case ast.List(elts=[]) | ast.Tuple(elts=[]) | ast.Dict(keys=[]):
+            return True
+        case ast.Call(func=ast.Name("list" | "dict" | "tuple" | "OrderedDict"), args=[], keywords=[]):
+            return True
+    return False
 
 
 def _is_without_weights(module: SourceModule, value: ast.expr | None) -> bool:

@@ -25,6 +25,9 @@ _STATES = (
 )
 _APART = ("eval", "valid", "test", "sample", "predict", "generate", "worker", "infer")
 _COUNTS = re.compile(r"epoch|step|iter|round|fold|rank|time")
+_TESTED = re.compile(
+    r"(^|_)(py|unit|smoke)?tests?(ing)?(_|$)|(^|_)(debug|valid|validate|eval|evaluate|infer)", re.IGNORECASE
+)
 _DEEP = 3  # calls from the loop to the seed
 
 
@@ -132,6 +135,7 @@ def _is_apart(module: SourceModule, call: ast.Call, within: ast.AST, changing: f
     """Tell what happens in some turns only, what is restored behind it, and what is no training."""
     if is_without_grad(module, call):
         return True
+    below: ast.AST = call
     for above in module.ancestors(call):
         if above is within:
             return False
@@ -141,9 +145,18 @@ def _is_apart(module: SourceModule, call: ast.Call, within: ast.AST, changing: f
             "rng" in ast.unparse(each.context_expr) for each in above.items
         ):
             return True
-        if isinstance(above, Function):
+        if isinstance(above, Function) or (
+            isinstance(above, ast.If) and below in above.body and _is_of_tests(above.test)
+        ):
             return True
+        below = above
     return False
+
+
+def _is_of_tests(test: ast.expr) -> bool:
+    """Tell `if pytest:` and `if args.debug and x:`, a switch by whose name no training is meant."""
+    parts = test.values if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And) else [test]
+    return any(_TESTED.search(last_part(each)) for each in parts)
 
 
 def _keeps_state(module: SourceModule, function: Function) -> bool:

@@ -16,11 +16,15 @@ from truestep.doctor.source.values import literal
 _SHOWS = ("print", "log", "info", "debug", "warn", "warning", "error", "write", "set_description", "title")
 _ONE_FILE = re.compile(r"(^|[^a-zA-Z])(best|last|latest|newest|final|current)([^a-zA-Z]|$)", re.IGNORECASE)
 
+_PATH = re.compile(
+    r"^\S*([A-Za-z_.~]/|/[A-Za-z_]|(^|[\w}])\.[A-Za-z]\w{0,5}$)\S*$"
+)  # `runs/epoch`, `weights.pt`
+
 
 class FormatWithoutPlace(SourceCheck):
     """A text is given values by format() and has no place for one of them.
 
-    Why: the value is dropped and Python does not complain: files whose names are to differ overwrite one another.
+    Why: the value is dropped and Python does not complain: what is named or said with it is the same each time.
 
     Bad:
         for epoch in range(2):
@@ -50,7 +54,10 @@ class FormatWithoutPlace(SourceCheck):
             dropped = _dropped(call, fields)
             if dropped is not None:
                 severity = ADVICE if _says_it(module, text, dropped) else BUG
-                yield At(call, f"{text!r} has no place for {ast.unparse(dropped)}: it is dropped.", severity)
+                lost = "it is dropped"
+                if severity is BUG and _PATH.search(text):
+                    lost += ", and files whose names are to differ overwrite one another"
+                yield At(call, f"{text!r} has no place for {ast.unparse(dropped)}: {lost}.", severity)
 
 
 def _is_of_text(call: ast.Call) -> bool:

@@ -4,7 +4,8 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK, At, SourceCheck
+from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
@@ -22,6 +23,8 @@ _LENGTH_KEPT = operations(shape="same broadcast") | frozenset(
     ("masked_fill", "sorted", "fillna", "reset_index", "sort_values", "lower", "upper")
 )
 _KNOWN = ("torch", "numpy", "pandas", "tensorflow")  # whose methods of these names change nothing
+_REDUCED = operations(numbers="averaged reduced")
+_NOTED = 4  # values that a page shows and drops
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
 
@@ -55,6 +58,7 @@ class ResultThrownAway(SourceCheck):
         """Report statements that are a pure operation, a comparison or a layer's output, and no more."""
         if not module.program.answer(mentions_torch):
             return
+        notes = _notes(module)
         for statement in module.all(ast.Expr):
             value = statement.value
             if statement in module.shown or _is_tried(module, statement) or is_behind_exit(module, statement):
@@ -62,7 +66,7 @@ class ResultThrownAway(SourceCheck):
             if isinstance(value, ast.Call) and not _writes_elsewhere(value):
                 text = _is_pure(module, value)
                 if text is not None:
-                    severity = ADVICE if _only_counted(module, statement, value) else BUG
+                    severity = _severity(module, statement, value, notes)
                     yield At(statement, f"{text} gives a new value, and nothing takes it.", severity)
                 elif _is_layer(module, value):
                     yield At(statement, f"Nothing takes the output of {ast.unparse(value.func)}.", RISK)
@@ -71,6 +75,46 @@ class ResultThrownAway(SourceCheck):
                     yield At(statement, f"This compares {ast.unparse(value.left)} and assigns nothing.", BUG)
             elif isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC) and _is_place(value.left):
                 yield At(statement, "This is computed, and nothing takes it.", BUG)
+
+
+def _severity(module: SourceModule, statement: ast.Expr, call: ast.Call, notes: list[ast.Expr]) -> Severity:
+    if _only_counted(module, statement, call):
+        return ADVICE
+    return QUESTION if _is_note(module, statement, notes) else BUG
+
+
+def _notes(module: SourceModule) -> list[ast.Expr]:
+    """Return the lines at the top of a file that only show a value, if these are so many and so different that it is notes.
+
+    One of them is a value that nobody would write back: a bare place, or a mean.
+    """
+    lines = [each for each in getattr(module.tree, "body", []) if isinstance(each, ast.Expr)]
+    told = {line: _shown_by(module, line.value) for line in lines}
+    shown = [line for line, name in told.items() if name]
+    is_show = any(_is_place(line.value) or last_part(_called(line)) in _REDUCED for line in shown)
+    return shown if is_show and len({told[line] for line in shown}) >= _NOTED else []
+
+
+def _called(line: ast.Expr) -> ast.expr:
+    return line.value.func if isinstance(line.value, ast.Call) else line.value
+
+
+def _shown_by(module: SourceModule, value: ast.expr) -> str:
+    """Return what tells a bare place, or a call of torch's or numpy's that only computes, from others; "" for other lines."""
+    if isinstance(value, ast.Call):
+        library, _, name = (module.qualify(value.func) or "").rpartition(".")
+        computes = name in _OPERATIONS - MAKERS and not _writes_elsewhere(value)
+        return f"{library}.{name}" if library in ("torch", "numpy") and computes else ""
+    return ast.unparse(value) if _is_place(value) else ""
+
+
+def _is_note(module: SourceModule, statement: ast.Expr, notes: list[ast.Expr]) -> bool:
+    """Tell a call of torch's or numpy's on a page of notes that has another such line above or below it."""
+    if statement not in notes:
+        return False
+    body = module.tree.body
+    place = body.index(statement)
+    return any(each in notes for each in [*body[max(place - 1, 0) : place], *body[place + 1 : place + 2]])
 
 
 def _only_counted(module: SourceModule, statement: ast.stmt, call: ast.Call) -> bool:

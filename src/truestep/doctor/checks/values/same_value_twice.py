@@ -7,12 +7,14 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.losses import losses
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, method_of, receiver_of, walk
 
 # by the place of the first of the two
 _OF_TWO = dict.fromkeys((*losses(target="numbers shares"), "min", "max", "minimum", "maximum"), 0) | {
     "where": 1
 }
+
+_COUNTS = ("max", "min", "maximum", "minimum", "fmax", "fmin", "add")
 
 
 class SameValueTwice(SourceCheck):
@@ -44,7 +46,8 @@ class SameValueTwice(SourceCheck):
                 is_zero_made = isinstance(
                     module.parents.get(sides), (ast.Call, ast.Attribute)
                 )  # (x - x).sum()
-                if not is_zero_made and _meaning(module, sides.left) == _meaning(module, sides.right):
+                is_same = _meaning(module, sides.left) == _meaning(module, sides.right)
+                if is_same and not is_zero_made and not _is_start(module, sides):
                     yield At(sides, f"{ast.unparse(sides.left)} minus itself is always zero.")
         for call in module.all(ast.Call):
             name = module.qualify(call.func) or ""
@@ -58,6 +61,42 @@ class SameValueTwice(SourceCheck):
             if ast.dump(choice.body) == ast.dump(choice.orelse):
                 # what was meant is out of sight: often nothing but this value is left of two
                 yield At(choice, f"Either way it is {ast.unparse(choice.body)}.", RISK)
+
+
+def _is_start(module: SourceModule, zero: ast.BinOp) -> bool:
+    """Tell zeros of a tensor's shape under a name that a loop below gives a new value made of the old: it counts from them."""
+    statement = module.statement(zero)
+    target = statement.targets[0] if isinstance(statement, ast.Assign) and statement.value is zero else None
+    if not isinstance(target, ast.Name):
+        return False
+    scope = module.scope(zero)
+    kept = (
+        [*module.stores] if isinstance(scope, ast.Module) else module.inside(scope, ast.Assign, ast.AugAssign)
+    )
+    return any(_goes_on(module, each, target, statement) for each in kept)
+
+
+def _goes_on(module: SourceModule, kept: ast.stmt, name: ast.Name, start: ast.stmt) -> bool:
+    """Tell `name = torch.max(name, more)` and `name += more` in a loop that begins behind the start."""
+    loop = module.loop(kept)
+    if loop is None or loop.lineno < start.lineno or module.scope(kept) is not module.scope(start):
+        return False
+    if isinstance(kept, ast.AugAssign):
+        return dotted(kept.target) == name.id and isinstance(kept.op, ast.Add)
+    targets = [dotted(each) for each in kept.targets] if isinstance(kept, ast.Assign) else []
+    return name.id in targets and isinstance(kept, ast.Assign) and name.id in _counted(kept.value)
+
+
+def _counted(value: ast.expr) -> list[str | None]:
+    """Return the names of what is added, and of that of which the greater or smaller is taken."""
+    if isinstance(value, ast.BinOp):
+        return [dotted(value.left), dotted(value.right)] if isinstance(value.op, ast.Add) else []
+    if not isinstance(value, ast.Call) or method_of(value) not in _COUNTS:
+        return []
+    given = [receiver_of(value), *value.args]
+    return (
+        [dotted(each) for each in given if each is not None] if len(value.args) + len(value.keywords) else []
+    )
 
 
 def _is_asserted(module: SourceModule, call: ast.Call) -> bool:

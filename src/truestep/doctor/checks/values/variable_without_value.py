@@ -12,8 +12,9 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.apart import parsed_as_written
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, Function, Scope
+from truestep.doctor.source.names import Binding, Function, Scope, dotted
 from truestep.doctor.source.uses import is_behind_exit
+from truestep.doctor.source.values import constant, literal
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
 _HOLE = re.compile(r"_+$|TODO|FIXME|YOUR_|FILL", re.IGNORECASE)  # to be filled in, as in homework
@@ -68,9 +69,10 @@ class VariableWithoutValue(SourceCheck):
         for name in local:
             text = f"{name.id!r} is this function's own, and has no value here: no global says otherwise."
             yield At(name, text, _severity(module, name))
-        if not _is_whole(module, unbound):
+        set_here = _set_on_the_file(module)
+        if set_here is None or not _is_whole(module, unbound):
             return
-        for name in unbound:
+        for name in (each for each in unbound if each.id not in set_here):
             yield At(name, _told(module, name), _severity(module, name))
 
 
@@ -114,6 +116,36 @@ def _is_whole(module: SourceModule, unbound: list[ast.Name]) -> bool:
     at_top = [each for each in unbound if not isinstance(module.scope(each), Function)]
     is_part = any(each.id in _USUAL or module.kind(each) is not None for each in at_top)
     return len(at_top) < NUM_OF_FRAGMENT and not is_part
+
+
+def _set_on_the_file(module: SourceModule) -> set[str] | None:
+    """Return the names that are set on `sys.modules[__name__]`; None where one is made of a text that nobody sees."""
+    found: set[str] = set()
+    for place in _places_of_the_file(module):
+        above = module.parents[place]
+        if isinstance(above, ast.Attribute) and above.attr == "__dict__":
+            return None
+        if isinstance(above, ast.Attribute) and isinstance(above.ctx, ast.Store):
+            found.add(above.attr)
+        if isinstance(above, ast.Call) and dotted(above.func) == "setattr" and above.args[0] is place:
+            name = literal(module, above.args[1]) if len(above.args) > 1 else None
+            if not isinstance(name, str):
+                return None
+            found.add(name)
+    return found
+
+
+def _places_of_the_file(module: SourceModule) -> list[ast.expr]:
+    """Return where `sys.modules[__name__]` stands, and where a name is read that it is given."""
+    places: list[ast.expr] = [
+        each
+        for each in module.all(ast.Subscript)
+        if module.qualify(each.value) == "sys.modules"
+        and (dotted(each.slice) == "__name__" or constant(each.slice) == "__main__")
+    ]
+    kept = [above for each in places if isinstance(above := module.parents[each], ast.Assign)]
+    names = [each.id for above in kept for each in above.targets if isinstance(each, ast.Name)]
+    return [*places, *(read for name in names for read in module.reads(name))]
 
 
 def _is_of_other_cell(module: SourceModule, name: str) -> bool:
