@@ -133,6 +133,8 @@ for epoch in range(6):
 CUT = {
     "by slices": "x, y = X[first : first + 6], Y[first : first + 6]",
     "by drawn rows": "rows = torch.randperm(24)[:6]\n    x, y = X[rows], Y[rows]",
+    "by rows of numpy's": "import numpy as np\n    rows = np.random.permutation(24)[:6]\n    x, y = X[rows], Y[rows]",
+    "by a list": "import random\n    rows = random.sample(range(24), 6)\n    x, y = X[rows], Y[rows]",
     "made in the step": "x, y = torch.randn(6, 4), torch.arange(6) % 3",
 }
 

@@ -151,7 +151,8 @@ def _cut_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str 
     index = args[1] if len(args) > 1 else None
     if name == "__getitem__":
         first = index[0] if isinstance(index, tuple) and index else index
-        return None if first is Ellipsis or first is None or first == slice(None) else "getitem"
+        takes_all = first is Ellipsis or first is None or (isinstance(first, slice) and first == slice(None))
+        return None if takes_all else "getitem"  # an index may be an array, which compares by element
     dim = kwargs.get("dim", next((each for each in args[1:] if isinstance(each, int)), 0))
     return None if dim else name.strip("_")
 
