@@ -245,3 +245,11 @@ def test_an_empty_batch_counts_nothing(make_learner, kind, sizes):
     assert learner.evaluate(values_of, batches) == learner.evaluate(values_of, full)
     found = learner.evaluate(values_of, batches, metric=Largest())
     assert found == learner.evaluate(values_of, full, metric=Largest())
+
+
+def test_a_function_without_a_return_is_named(make_learner):
+    net = new(make_learner)
+    with pytest.raises(
+        ts.LossError, match="returned None, so nothing was measured: it ends without a return"
+    ):
+        net.evaluate(lambda batch: None, [torch.zeros(2, 3)])

@@ -160,7 +160,10 @@ def learner_weights(checkpoint: Checkpoint, learner: str | None, *, averages: bo
     learners = list(state_children(state_subtree(checkpoint.manifest.state, (LEARNERS,))) or ())
     if learner is None and len(learners) != 1:
         names = ", ".join(map(str, learners))
-        raise CheckpointError(f"{checkpoint.path} has the learners {names}: say whose, learner='...'.")
+        raise CheckpointError(
+            f"{checkpoint.path} has the learners {names}: say whose, learner={str(learners[0])!r} or, on the command line, "
+            f"--learner {learners[0]}."
+        )
     name = learner or learners[0]
     weights: dict[str, Tensor] = checkpoint.load(LEARNERS, name, "modules")
     if averages and "averages" not in (

@@ -141,7 +141,7 @@ def _compare(world: World, number: int, read: str, data: Any) -> None:
 
 def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
     try:
-        return values(batch)
+        result = values(batch)
     except Exception as error:
         if isinstance(error, TypeError) and (wrong := loss_call_error(error, values, batch)):
             raise wrong from error
@@ -151,6 +151,12 @@ def _call(values: Values, batch: Any, context: LearnerContext) -> Any:
             raise LossError(_NO_GRADIENTS) from error
         tell_observer_of(error, batch, context.observer)
         raise
+    if result is None:
+        raise LossError(
+            "The function to evaluate returned None, so nothing was measured: it ends without a return. Return one value per "
+            "example, for example return (scores.argmax(1) == labels).float()."
+        )
+    return result
 
 
 def _with_lent(context: LearnerContext, batch: Any, counting: BatchCounting, *, is_here: bool) -> Any:
