@@ -77,7 +77,7 @@ def test_from_one_checkpoint_of_one_learner(run):
 
 def test_from_a_run_of_several_learners_one_must_be_named(run):
     with pytest.raises(
-        CheckpointError, match="has the learners net, critic: say whose, learner='net' or.* --learner net"
+        CheckpointError, match=r"has the learners net, critic: say whose, learner='net' or.* --learner net"
     ):
         load_weights(make_net(), run)
     with pytest.raises(CheckpointError, match=r"no 'crtic' in state\['learners'\]. Did you mean 'critic'"):
