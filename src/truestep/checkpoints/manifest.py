@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 from truestep.checkpoints.dtypes import MAX_BYTES
 from truestep.core.errors import CheckpointError
 
-# 1: tuples and other dicts in words of their own, the SHA-256 of whole files. 2: SHA-256 of pieces.
+# 1: tuples and other dicts in words of their own (manifest_text.py), the SHA-256 of whole files. 2: SHA-256 of pieces.
 FORMAT = 3  # tensors in columns, BLAKE3
 MANIFEST_NAME = "manifest.json"
 MAX_MANIFEST_BYTES = 1 << 30  # ten million tensors of 100 bytes; more is damage, and not read into memory

@@ -206,6 +206,12 @@ def _typed(body: dict[str, Any], name: str, kind: type) -> Any:
     return body[name]
 
 
+# The formats before this one load for ever and are written no more. In formats 1 and 2 the tensors were a dict of dicts by their
+# names, which stood in the state as well. In format 1 a run spelt out itself what its checkpoints had no word for: a tuple was
+# `{"__tuple__": [...]}`, a dict whose keys are no strings, or begin with two underscores, `{"__dict__": [[key, value], ...]}`, a
+# Counter `{"__counter__": [[key, value], ...]}`. Only the parts that a run wrote so are read so: elsewhere such keys are a state's
+# own.
+
 _OF_A_RUN = ("user", "random", "random_at_epoch")
 _OF_A_LEARNER = ("optimizers", "schedules")
 _TAGS = {"__tuple__": "tuple", "__dict__": "items", "__counter__": "counter"}

@@ -201,6 +201,10 @@ def _extent_bytes(tensor: Tensor) -> int:
     return (1 + sum((length - 1) * step for length, step in steps)) * tensor.element_size()
 
 
+# A run saves the same tree again and again, with other values. Names, paths and nodes of tensors need not be made anew for that:
+# the state is walked beside its last tree, and only plain values that changed make new nodes.
+
+
 class SavedStateChangedError(Exception):
     """The state is no longer built as it was."""
 

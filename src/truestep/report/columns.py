@@ -125,6 +125,8 @@ def _in_order(parts: Sequence[tuple[Any, ...]]) -> list[Any]:
     return columns
 
 
+# Most lines of a run hold the same names in the same order. What stands between their numbers is taken out of all of them together,
+# so that one list of numbers is left.
 KEYS = ["step", "epoch", "elapsed_seconds", "values"]
 _TOKEN = re.compile(rb'"(?:[^"\\]|\\.)*"|(-?[0-9][-+.0-9eE]*)|[^"0-9-]+')
 _NUMBERS = b"-+.0123456789eE"

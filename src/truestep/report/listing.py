@@ -27,6 +27,9 @@ from truestep.report.names import CONFIG, METRICS, REPORT, folder_of_run
 from truestep.report.record import read_curves
 from truestep.report.state import ReportedState, reported_state
 
+# What is kept of a long file is found again by the file's inode, size and times of change, as the kernel has them: any write to it,
+# and any file put in its place, is another key. One that was changed a moment ago is read anew: the clock may not tell the next
+# change from the last.
 LEAST_BYTES = 1 << 17  # a shorter file is read as fast
 SETTLED_SECONDS = 3.0  # the clocks of some file systems count in twos
 MOST_ENTRIES = 5_000

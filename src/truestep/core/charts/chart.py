@@ -24,6 +24,7 @@ EDGE = 60  # a word so near to an edge begins or ends there
 ROOM, WIDE_ROOM = 120, 180  # that a word takes
 
 
+# `report/drawing.js` does the same where the reader chooses another horizontal axis.
 class NonFiniteSpan(NamedTuple):
     """A stretch of the drawing, from left to right, and the word for what was there."""
 

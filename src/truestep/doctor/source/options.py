@@ -26,8 +26,7 @@ def destination(option: ast.Call) -> str | None:
     if (given := argument(option, None, "dest")) is not None:
         name = constant(given)
         return name if isinstance(name, str) else None
-    names = [each.value for each in option.args if isinstance(each, ast.Constant)]
-    flags = [each for each in names if isinstance(each, str)]
+    flags = [each for each in map(constant, option.args) if isinstance(each, str)]
     first = next((each for each in flags if each.startswith("--")), flags[0] if flags else None)
     return first.lstrip("-").replace("-", "_") if first else None
 

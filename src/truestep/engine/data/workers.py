@@ -251,6 +251,11 @@ def choose_num_workers(sample_seconds: float, num_samples: int, device: torch.de
     return Choice("workers", str(count), f"{cost}; {cpus} processors, training on {device.type}")
 
 
+# torch's handler for SIGCHLD raises in whatever line the training process is at: between the moments of an optimizer and its
+# weights, or in a line of metrics half written. Here it is asked only while a batch is waited for; a death before that is
+# found then.
+
+
 class _RaisedDeaths(threading.local):
     """Within this block a worker's death is raised at once, as torch's RuntimeError, also one that came before."""
 

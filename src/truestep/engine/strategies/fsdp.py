@@ -196,6 +196,9 @@ class FsdpHooks:
         return self._world.explained(error)
 
 
+# `fully_shard` waits for what it gathers by itself, so nobody looks around there. gloo tells it when a connection breaks, but
+# seldom does not: then it would wait until the time-out. Such a wait can't be ended from outside (`abort` of a gloo group ends
+# none).
 LOOK_SECONDS = 1.0
 _INSIDE = f"torch{os.sep}distributed{os.sep}fsdp"
 

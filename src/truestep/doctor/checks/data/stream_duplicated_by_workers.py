@@ -8,6 +8,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SPLIT_WORKERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class
+from truestep.doctor.source.options import destination
 from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
 
@@ -93,12 +94,7 @@ def _defaults_of_commands(files: list[SourceModule]) -> dict[str, object]:
     found: dict[str, object] = {}
     for module in files:
         for call in module.method_calls("add_argument"):
-            texts = [constant(each) for each in call.args]
-            names = [each for each in texts if isinstance(each, str) and each.startswith("--")]
-            told = constant(argument(call, None, "dest")) or (
-                names[0].lstrip("-").replace("-", "_") if names else None
-            )
-            default = constant(argument(call, None, "default"))
-            if isinstance(told, str) and default is not None:
-                found[told] = default
+            name, default = destination(call), constant(argument(call, None, "default"))
+            if name is not None and default is not None:
+                found[name] = default
     return found
