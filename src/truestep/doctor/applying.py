@@ -21,7 +21,7 @@ from truestep.doctor.source.closed import ClosedWorld
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import SourceRewriteError
-from truestep.doctor.source.unrun import is_never_run
+from truestep.doctor.source.unrun import is_never_run, unnamed_definition
 from truestep.doctor.source.untaken import is_never_taken
 
 _NESTING = 12_000
@@ -128,12 +128,15 @@ def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | N
 def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
-    severity = found.severity
+    severity, message = found.severity, found.message
     if severity is Severity.BUG and _is_uncertain(module, found.node):
         severity = Severity.RISK
+    elif severity is Severity.BUG and (unnamed := unnamed_definition(module, found.node)) is not None:
+        severity = Severity.RISK
+        message += f" It is a risk only, since nothing that was read and that runs names '{unnamed}'."
     finding = check.finding(
         place,
-        found.message,
+        message,
         severity,
         _names(module, found.node),
         evidence=found.evidence,
