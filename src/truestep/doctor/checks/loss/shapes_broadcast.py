@@ -134,9 +134,14 @@ def _may_be_column(module: SourceModule, node: ast.expr) -> bool:
     return any(each is not None and row_or_column(module, each) == COLUMN for each in ways)
 
 
-def _is_measured(module: SourceModule, node: ast.BinOp) -> bool:
-    """Tell `(a - b) ** 2`, `(a - b).pow(2)`, `(a - b).abs()` and `torch.abs(a - b)`."""
+def _is_measured(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `(a - b) ** 2`, `(a - b).pow(2)`, `(a - b).abs()` and `torch.abs(a - b)`, there or under its name."""
     above = module.parents[node]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        reads = module.reads(above.targets[0].id)
+        return any(
+            _is_measured(module, each) for each in reads if module.definitions(each) == [node]
+        )
     if isinstance(above, ast.Attribute):
         return above.attr in ("pow", "abs", "square")
     if isinstance(above, ast.Call):
