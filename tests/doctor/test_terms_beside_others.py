@@ -77,7 +77,8 @@ WORDINGS = {
         ("mse(critic(x),", "mse(critic(x).squeeze(1),"),
     ),
     "a function": (
-        TWO_NETS + "def value_loss(value, goal):\n    error = (value - goal) ** 2\n    return 0.5 * error.mean()\n",
+        TWO_NETS
+        + "def value_loss(value, goal):\n    error = (value - goal) ** 2\n    return 0.5 * error.mean()\n",
         f"losses = {{'p': {PG.format('actor(x)')}, 'v': value_loss(critic(x), returns)}}\nloss = sum(losses.values())",
         ("value_loss(critic(x),", "value_loss(critic(x)[:, 0],"),
     ),

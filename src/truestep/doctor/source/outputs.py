@@ -136,7 +136,9 @@ def _handed_back(module: SourceModule, call: ast.Call) -> ast.expr | None:
     results = module.functions.results(function)
     names = {each.id if isinstance(each, ast.Name) else "" for each in results}
     name = names.pop() if len(names) == 1 else ""
-    is_given = name and all(isinstance(each.node, ast.arg) for r in results for each in module.resolver.reaching(r))
+    is_given = name and all(
+        isinstance(each.node, ast.arg) for r in results for each in module.resolver.reaching(r)
+    )
     handed = argument_for(function, call, name) if function is not None and is_given else None
     return seen_through(module, handed)
 

@@ -92,7 +92,9 @@ def _unpacked(module: SourceModule, value: ast.expr, place: tuple[int, ...]) -> 
 
 def _part(value: ast.expr, place: tuple[int, ...]) -> ast.expr | None:
     match value, place:
-        case ast.Tuple(elts=parts), (int() as at,) if not any(isinstance(each, ast.Starred) for each in parts):
+        case ast.Tuple(elts=parts), (int() as at,) if not any(
+            isinstance(each, ast.Starred) for each in parts
+        ):
             return parts[at] if at < len(parts) else None
     return None
 
@@ -152,7 +154,10 @@ def _given_back(module: SourceModule, call: ast.Call) -> list[ast.expr]:
 
 def _is_of_features(module: SourceModule, call: ast.Call) -> bool:
     """Tell `x.sum(1)` where `x` is made with two sizes in sight: one number for each example."""
-    if not isinstance(call.func, ast.Attribute) or constant(argument(call, 1, "keepdim")) not in (None, False):
+    if not isinstance(call.func, ast.Attribute) or constant(argument(call, 1, "keepdim")) not in (
+        None,
+        False,
+    ):
         return False
     made = seen_through(module, call.func.value)
     sizes = sizes_of(module, made) if isinstance(made, ast.Call) else None

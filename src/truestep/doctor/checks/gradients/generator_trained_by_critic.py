@@ -54,7 +54,9 @@ class GeneratorTrainedByCritic(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report generated data in the loss whose backward precedes the discriminator's step, and optimizers that are crossed."""
         for call, name, held in crossed_optimizers(module):
-            yield At(call, f"{name} holds the weights of {held}: the other side's loss would train them.", BUG)
+            yield At(
+                call, f"{name} holds the weights of {held}: the other side's loss would train them.", BUG
+            )
         for trace in module.traces:
             for step in trace.of("step"):
                 if gan_role_in_source(step.subject) != "discriminator":

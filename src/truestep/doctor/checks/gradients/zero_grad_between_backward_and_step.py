@@ -73,7 +73,9 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
             text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
             if before is not None and before is not record:
                 mine, other = history.called(record.optimizer), history.called(before.optimizer)
-                told = f" {other} stepped on that backward, {mine} after another: is each given its own weights?"
+                told = (
+                    f" {other} stepped on that backward, {mine} after another: is each given its own weights?"
+                )
                 text += told if mine != other else ""
             yield Observation(record.cleared_at, text, evidence={"step": record.num_steps + 1})
 

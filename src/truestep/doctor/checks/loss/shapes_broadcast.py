@@ -100,7 +100,9 @@ class ShapesBroadcast(SourceCheck, Watcher):
                 if found is not None:
                     given, made = found
                     where = where or history.origins.nearest(tensor, "sub", "rsub") or place
-                    text = f"A difference broadcasts {given} to {made}: every prediction against every target."
+                    text = (
+                        f"A difference broadcasts {given} to {made}: every prediction against every target."
+                    )
                     yield Observation(where, text, BUG, {"prediction": given, "difference": made})
         self._sides.clear()
 
@@ -139,9 +141,7 @@ def _is_measured(module: SourceModule, node: ast.expr) -> bool:
     above = module.parents[node]
     if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
         reads = module.reads(above.targets[0].id)
-        return any(
-            _is_measured(module, each) for each in reads if module.definitions(each) == [node]
-        )
+        return any(_is_measured(module, each) for each in reads if module.definitions(each) == [node])
     if isinstance(above, ast.Attribute):
         return above.attr in ("pow", "abs", "square")
     if isinstance(above, ast.Call):
