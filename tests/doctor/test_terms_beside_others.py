@@ -61,9 +61,11 @@ WORDINGS = {
     ),
     "some rows": (
         TWO_HEADS.format("both", "return 0, self.actor(h), self.critic(h)"),
-        "rows = torch.randperm(16)\nb_returns = returns.reshape(-1)\nfor at in range(0, 16, 8):\n    mb = rows[at:at + 8]\n"
-        "    _, logits, v = agent.both(x[mb])\n    v_loss = ((v - b_returns[mb]) ** 2).mean()\n"
-        "    ent = -F.softmax(logits, 1).mean()\n    loss = F.softplus(logits).mean() - 0.01 * ent + 0.5 * v_loss",
+        (
+            "rows = torch.randperm(16)\nb_returns = returns.reshape(-1)\nfor at in range(0, 16, 8):\n    mb = rows[at:at + 8]\n"
+            "    _, logits, v = agent.both(x[mb])\n    v_loss = ((v - b_returns[mb]) ** 2).mean()\n"
+            "    ent = -F.softmax(logits, 1).mean()\n    loss = F.softplus(logits).mean() - 0.01 * ent + 0.5 * v_loss"
+        ),
         ("((v -", "((v.squeeze(1) -"),
     ),
     "a name between": (
@@ -99,8 +101,10 @@ WORDINGS = {
     ),
     "the larger of two": (
         TWO_NETS,
-        "v = critic(x)\nold = torch.randn(16)\nclipped = old + (v - old).clamp(-0.2, 0.2)\n"
-        f"v_loss = torch.max((v - returns) ** 2, (clipped - returns) ** 2).mean()\nloss = {PG.format('actor(x)')} + v_loss",
+        (
+            "v = critic(x)\nold = torch.randn(16)\nclipped = old + (v - old).clamp(-0.2, 0.2)\n"
+            f"v_loss = torch.max((v - returns) ** 2, (clipped - returns) ** 2).mean()\nloss = {PG.format('actor(x)')} + v_loss"
+        ),
         ("v = critic(x)", "v = critic(x).view(-1)"),
     ),
     "layers that a function initializes": (

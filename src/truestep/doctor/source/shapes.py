@@ -115,14 +115,19 @@ def _called(module: SourceModule, call: ast.Call) -> str | None:
     name = module.qualify(call.func) or ""
     if name == "numpy.arange":
         return ROW
-    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _MAKERS:
-        return _made(module, call, name.rsplit(".", 1)[-1])
-    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in KEEP_SHAPE and call.args:
+    function = name.rsplit(".", 1)[-1] if name.startswith("torch.") else ""
+    if function in _MAKERS:
+        return _made(module, call, function)
+    if function in KEEP_SHAPE and call.args:
         return row_or_column(module, call.args[0])
-    if name.startswith("torch.") and name.endswith("argmax"):
+    if function == "argmax":
         return ROW if _reduces(module, call) else None
-    is_function = name.startswith(("torch.", "numpy."))
-    method = call.func.attr if isinstance(call.func, ast.Attribute) and not is_function else ""
+    is_method = isinstance(call.func, ast.Attribute) and not name.startswith(("torch.", "numpy."))
+    return _of_method(module, call, call.func.attr) if is_method else _applied(module, call)  # type: ignore[attr-defined]
+
+
+def _of_method(module: SourceModule, call: ast.Call, method: str) -> str | None:
+    """Return what a method of a tensor, or of an object of the program, leaves."""
     texts = [ast.unparse(each) for each in call.args]
     if method in ("view", "reshape"):
         return {"-1, 1": COLUMN, "-1": ROW}.get(", ".join(texts))
@@ -138,8 +143,11 @@ def _called(module: SourceModule, call: ast.Call) -> str | None:
         return row_or_column(module, index) if index is not None else None
     if method in KEEP_SHAPE:
         return row_or_column(module, call.func.value)  # type: ignore[attr-defined]
-    if method in _WHOLE and _is_of_features(module, call):
-        return ROW
+    return ROW if method in _WHOLE and _is_of_features(module, call) else _applied(module, call)
+
+
+def _applied(module: SourceModule, call: ast.Call) -> str | None:
+    """Return what a model, or a function of the program, gives on each way."""
     if num_outputs(module, call) == 1:
         return COLUMN
     found = {row_or_column(module, each) for each in _given_back(module, call)}
