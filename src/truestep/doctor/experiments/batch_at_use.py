@@ -23,7 +23,7 @@ from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
-_MOST_BYTES = 64_000_000
+_MOST_BYTES, _MOST_TURNS = 64_000_000, 12
 _OTHER = "no loader handed over a third batch; "
 Call = Callable[..., Any]
 
@@ -63,19 +63,20 @@ def _in_blocks(given: Tensor, count: int) -> Tensor:
 
 
 class UseLook:
-    """A child that goes on for two steps, or turns of the optimizers, and tells what data each of them uses.
+    """A child that goes on for two turns of the same optimizers, and tells what data each of them uses.
 
     Args:
         going_on: how it tells.
         trained: the parameters.
-        num_steps: of a turn.
+        num_steps: of a turn; turns of other optimizers, such as of one that steps each second time, are left out.
     """
 
     def __init__(self, going_on: GoingOn, trained: Iterable[Tensor], num_steps: int) -> None:
         self._life = ChildLife(going_on, self._finish)
         self._uses = DataUses(trained, self._used)
-        self._num_steps = self._left = num_steps
+        self._num_steps = num_steps
         self._turns: list[list[DataUse]] = []
+        self._stepped: list[int] = []  # the optimizers, by their identity
         self._tensors: dict[int, Tensor] = {}
         self._names: dict[int, str] = {}
         self._num_bytes = 0
@@ -109,16 +110,19 @@ class UseLook:
             self._life.end(failure=f"{_OTHER}a closure computes the loss within the step")
         self._uses.rests = True
 
-    def _after_step(self, *_: Any) -> None:
+    def _after_step(self, optimizer: Any, *_: Any) -> None:
         self._uses.rests = False
-        self._left -= 1
-        if self._left:
+        self._stepped.append(id(optimizer))
+        num = self._num_steps
+        if len(self._stepped) % num:
             return
-        self._left = self._num_steps
-        self._turns.append(self._uses.found)
+        if self._stepped[-num:] == self._stepped[:num]:
+            self._turns.append(self._uses.found)
         self._uses.begin_again()
         if len(self._turns) > 1:
             self._life.end()
+        if len(self._stepped) >= _MOST_TURNS * num:
+            self._life.end(failure=f"{_OTHER}the optimizers step in no order that is known")
 
     def _backward(self, original: Call) -> Call:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
@@ -135,7 +139,7 @@ class UseLook:
 
     def _finish(self, seen: ChildOutcome) -> None:
         if self._uses.why_not is not None:
-            seen.failure = f"{_OTHER}{self._uses.why_not}"
+            seen.failure = f"{_OTHER}its step uses {self._uses.why_not}"
         seen.turns = [[asdict(each) for each in turn] for turn in self._turns]
         wanted = {
             number for number, each in enumerate(self._turns[0] if self._turns else ()) if each.has_graph

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from truestep.core.wording import a_type
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
@@ -125,9 +126,9 @@ class DataUses(TorchFunctionMode):
             return
         with unseen():
             if given.layout is not torch.strided or given.is_nested or type(given) is not Tensor:
-                self.why_not = f"it uses a tensor of type {type(given).__name__} and layout {given.layout}"
+                self.why_not = f"{a_type(given)} of layout {given.layout}"
             elif given.grad_fn is not None:
-                self.why_not = "it uses a tensor that has a graph already"
+                self.why_not = "a tensor that has a graph from before"
             else:
                 self.found.append(self._use_of(given, is_index))
                 given.data = given.detach().clone()

@@ -118,10 +118,11 @@ class Experiments:
         if not self._relations:
             return
         try:
-            if self.course.steps_from_memory:
+            is_whole = self._have_stepped_together()
+            if self.course.steps_from_memory(is_whole=is_whole):
                 self.course.looks_at_memory()
                 self._try_out("step", self._memory_experiment, self._look_for_batch)
-            elif self.course.is_step_alone(is_whole=self._have_stepped_together()):
+            elif self.course.is_step_alone(is_whole=is_whole):
                 self.course.looks_at_step()
                 if not any(self.records[each.code].is_known for each in self._without_batch()):
                     self._try_out("step alone", self._step_alone_experiment)

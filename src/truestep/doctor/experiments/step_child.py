@@ -204,8 +204,9 @@ class StepChild:
             if outermost and self._change == Change():
                 with unseen():
                     self._note_own_backward(roots, kwargs)
-                    if self._first_use is not None:
-                        self._first_use.goes_backward(roots)
+                    for each in (self._first_use, self._uses):
+                        if each is not None:
+                            each.goes_backward(roots)
             if outermost and self._rows is not None and not self._waiting:
                 self._rows.reaches(roots)
             if outermost and self._results is not None:
@@ -345,7 +346,7 @@ class StepChild:
         if self._uses is not None and self._plan.at_use is not None:
             seen.foreign = self._uses.why_not
             names = self._plan.at_use.names
-            numbers = (number for number, each in enumerate(self._uses.found) if each.has_graph)
+            numbers = (number for number, each in enumerate(self._uses.found) if each.reaches_loss)
             seen.touched = sorted(self._plan.at_use.item(each) for each in numbers if each in names)
         seen.factors = self._constants.noted if self._constants is not None else []
         seen.scores_samples = self._opened is not None and self._opened.scores_samples
