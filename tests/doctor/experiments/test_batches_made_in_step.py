@@ -346,9 +346,9 @@ for number in range(12):
 """,
     "a constant of each example in the loss": """
 flow = nn.Linear(4, 8)
-opt = torch.optim.SGD(flow.parameters(), lr=0.01)
+opt = torch.optim.SGD(flow.parameters(), lr=0.001)
 for number in range(12):
-    raw = torch.rand(8, 4) * 0.9 + 0.05
+    raw = torch.rand(8, 4) * 0.8 + 0.1
     x, change = torch.logit(raw), -(raw.log() + (1 - raw).log()).sum(1)
     shift, scale = flow(x).chunk(2, 1)
     step(-(-0.5 * (x * scale.exp() + shift).square().sum(1) + scale.sum(1) + change).mean(), opt)
@@ -385,7 +385,8 @@ class Bodies(nn.Module):
 bodies = Bodies()
 opt = torch.optim.SGD(bodies.parameters(), lr=0.01)
 for number in range(12):
-    step(F.mse_loss(bodies(torch.randn(6, 2)), torch.randn(6, 2)), opt)
+    place, pull = torch.randn(6, 2), torch.randn(6, 2)
+    step(F.mse_loss(bodies(place), pull), opt)
 """,
     "attention of a graph": """
 one, two, head = nn.Linear(4, 1), nn.Linear(4, 1), nn.Linear(4, 3)
@@ -411,7 +412,8 @@ levels = (torch.arange(5) + 0.5) / 5
 for number in range(12):
     x, y = torch.randn(5, 4), torch.randn(5, 5)
     apart = y.unsqueeze(1) - head(x).unsqueeze(2)
-    step((F.huber_loss(apart, torch.zeros_like(apart), reduction="none") * (levels[:, None] - (apart < 0).float()).abs()).mean(), opt)
+    error = F.huber_loss(apart, torch.zeros_like(apart), reduction="none")
+    step((error * (levels[:, None] - (apart < 0).float()).abs()).mean(), opt)
 """,
     "an averaged teacher": """
 slow = copy.deepcopy(net)
@@ -500,15 +502,32 @@ for number in range(12):
     step(-(policy.log_prob(a) * torch.from_numpy(advantage) * (1 + policy.entropy())).mean())
 """,
     "weights that are lost": """
+class Weighted(nn.Module):
+    def forward(self, logits, y, weight):
+        return (F.cross_entropy(logits, y, reduction="none") * torch.clamp(weight, 1, 1)).mean()
+weighted = Weighted()
 weights = torch.rand(64)
 for number in range(12):
     rows = torch.randint(64, (8,))
     x, y, weight = X[rows], Y[rows], weights[rows]
-    loss = F.cross_entropy(net(x), y, reduction="none")
-    step((loss * torch.where(weight > 2, weight, 1.0)).mean())
+    step(weighted(net(x), y, weight))
+""",
+    "a time that is cut off in the model": """
+class Timed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table, self.line = nn.Embedding(10, 4), nn.Linear(4, 4)
+    def forward(self, x, t):
+        both = torch.cat([x, self.table(t)], 1)[:, : x.shape[1]]
+        return self.line(both)
+timed = Timed()
+opt = torch.optim.SGD(timed.parameters(), lr=0.1)
+for number in range(12):
+    x, t, noise = X[torch.randint(64, (8,))], torch.randint(10, (8,)), torch.randn(8, 4)
+    step(F.mse_loss(timed(x + noise * t[:, None] / 10, t), noise), opt)
 """,
 }
-NAMED = dict(zip(FOUND, ("REL002", "REL002", "REL002", "REL004"), strict=True))
+NAMED = dict(zip(FOUND, ("REL002", "REL002", "REL002", "REL004", "REL004"), strict=True))
 
 
 @pytest.mark.parametrize("name", HELD)

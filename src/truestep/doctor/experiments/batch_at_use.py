@@ -19,8 +19,10 @@ from truestep.doctor.experiments.going_on import ChildLife
 from truestep.doctor.experiments.memory_batch import names_of
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.finding import Place
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples
+from truestep.doctor.runtime.frames import path_in_finding
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
 _MOST_BYTES, _MOST_TURNS = 64_000_000, 12
@@ -35,6 +37,7 @@ class BatchAtUse:
     first: int  # before it nothing that the loss comes of is used
     names: Mapping[int, str]
     count: int
+    place: str  # of the first use
 
     def item(self, number: int) -> str:
         """Return the name of a tensor as an item of the batch."""
@@ -59,7 +62,7 @@ class BatchAtUse:
 
 
 def _in_blocks(given: Tensor, count: int) -> Tensor:
-    return given if len(given) == count else given.reshape(count, len(given) // count, *given.shape[1:])
+    return given if len(given) == count else given.reshape(count, -1)
 
 
 class UseLook:
@@ -98,7 +101,7 @@ class UseLook:
         if self._turns:
             return
         name = names_of({id(given): given}).get(id(given))
-        name = f"of shape {tuple(use.shape)} at {use.place}" if name is None else name
+        name = f"of shape {tuple(use.shape)} at {_shown(use)}" if name is None else name
         self._names[number] = f"{name} ({number})" if name in self._names.values() else name
         self._num_bytes += given.nbytes
         if self._num_bytes > _MOST_BYTES:
@@ -192,7 +195,7 @@ def batch_at_use(seen: ChildOutcome) -> tuple[BatchAtUse, Examples]:
             and count in (each.rows, each.shape[0])
         ):
             raise ExperimentNotTriedError(
-                f"{_OTHER}a tensor of as many rows as the batch is the same in two steps, {tuple(each.shape)} at {each.place}"
+                f"{_OTHER}a tensor of as many rows as the batch is the same in two steps, {tuple(each.shape)} at {_shown(each)}"
             )
     first = min(reaching)
     names = {
@@ -200,8 +203,13 @@ def batch_at_use(seen: ChildOutcome) -> tuple[BatchAtUse, Examples]:
         for number, each in batch.items()
         if number >= first and each.rows == count and number in seen.use_names
     }
-    found = BatchAtUse(first, names, count)
+    found = BatchAtUse(first, names, count, turn[first].place)
     return found, found.examples({number: seen.use_tensors[number] for number in names})
+
+
+def _shown(use: DataUse) -> str:
+    place = Place.of_text(use.place)
+    return use.place if place is None else f"{path_in_finding(place.path)}:{place.line}"
 
 
 def _pairs(turn: Sequence[DataUse], again: Sequence[DataUse]) -> list[tuple[int, DataUse, DataUse]]:

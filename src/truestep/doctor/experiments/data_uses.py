@@ -13,11 +13,11 @@ from torch.overrides import TorchFunctionMode
 from truestep.core.wording import a_type
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
-from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
+from truestep.doctor.runtime.frames import watched_user_place
 
 # these keep the order of the numbers, so that a batch's rows are blocks of them
 _FORMS = frozenset(
-    {"view", "reshape", "flatten", "ravel", "contiguous", "unsqueeze", "to", "long", "float", "double", "int"}
+    {"view", "reshape", "flatten", "ravel", "contiguous", "to", "long", "float", "double", "int"}
 )
 
 
@@ -49,7 +49,8 @@ class DataUses(TorchFunctionMode):
         self.rests = False  # within an optimizer's step
         self.why_not: str | None = None
         self._used = used
-        self._states = {address_of(each) for each in (*trained, *state_of_modules())} - {None}
+        self._state = [*trained, *state_of_modules()]  # kept, so that no address comes again
+        self._addresses = {address_of(each) for each in self._state} - {None}
         self._origins: dict[int | None, set[int]] = {}  # the uses that a tensor comes of, by its address
         self._rows: dict[int, int] = {}  # of what a tensor is a form of, by its identity
         self._kept: list[Any] = []  # so that no address and no identity comes again
@@ -87,7 +88,8 @@ class DataUses(TorchFunctionMode):
         if self.rests:
             return
         own = [*module.parameters(recurse=False), *module.buffers(recurse=False)]
-        self._states |= {address_of(each) for each in own} - {None}
+        self._state += (each for each in own if address_of(each) not in self._addresses)
+        self._addresses |= {address_of(each) for each in own} - {None}
         tensors = list(tensors_within(given))
         has_state = bool(own) or next(module.parameters(), None) is not None
         if has_state or any(map(self._is_of_model, tensors)):
@@ -102,18 +104,18 @@ class DataUses(TorchFunctionMode):
 
     def _is_of_model(self, given: Tensor) -> bool:
         address = address_of(given)
-        return isinstance(given, nn.Parameter) or address in self._states or address in self._origins
+        return isinstance(given, nn.Parameter) or address in self._addresses or address in self._origins
 
     def _note_form(self, name: str, given: list[Tensor], result: Any) -> None:
-        if name in _FORMS and isinstance(result, Tensor) and given and given[0].ndim:
-            self._rows[id(result)] = self._rows.get(id(given[0]), len(given[0]))
+        if name in _FORMS and isinstance(result, Tensor) and result.ndim and given and given[0].ndim:
+            self._rows[id(result)] = min(self._rows.get(id(given[0]), len(given[0])), len(result))
             self._kept.append(result)
 
     def _note_origins(self, given: list[Tensor], made: list[Tensor]) -> None:
         origins = set().union(*(self._origins.get(address_of(each), ()) for each in given))
         for each in made:
             address = address_of(each)
-            if address is not None and address not in self._states:
+            if address is not None and address not in self._addresses:
                 if address not in self._origins:
                     self._kept.append(each.untyped_storage())
                 self._origins.setdefault(address, set()).update(origins)
@@ -147,7 +149,7 @@ class DataUses(TorchFunctionMode):
             list(given.shape),
             rows,
             hashlib.sha256(numbers.reshape(-1).view(torch.uint8).numpy()).hexdigest(),
-            f"{path_in_finding(place.path)}:{place.line}",
+            f"{place.path}:{place.line}",
             varies=bool((blocks[1:] != blocks[:-1]).any()),
         )
         use.counts_up = is_index and given.ndim == 1 and given.tolist() == list(range(len(given)))

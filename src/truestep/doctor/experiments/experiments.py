@@ -248,7 +248,8 @@ class Experiments:
         plan = self._plan(iterator, examples, **more)
         if plan.examples.count < 2:
             raise RelationNotApplicableError("the batch holds a single example")
-        return StepExperiment(plan, watched_user_place(), self.budget)
+        place = Place.of_text(plan.at_use.place) if plan.at_use is not None else None
+        return StepExperiment(plan, place or watched_user_place(), self.budget)
 
     def _plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
         optimizers = [each.optimizer for each in self._history.stepping()]
