@@ -54,9 +54,25 @@ class StepExperiment:
         found = self._known[change]
         if found.failure is not None:
             raise ExperimentNotTriedError(found.failure)
+        if self.plan.at_use is not None and change != Change() and found.error is None:
+            self._demand_same_uses(found)
         return found
 
+    def _demand_same_uses(self, changed: ChildOutcome) -> None:
+        """Make sure that a batch that is made in the step was changed once: no tensor of it comes of another, unseen."""
+        shapes, base = [shape for shape, _ in changed.uses], self.base
+        if shapes != [shape for shape, _ in base.uses]:
+            raise ExperimentNotTriedError("the step uses other data where its batch is changed")
+        if changed.uses != base.uses:
+            raise ExperimentNotTriedError(
+                "data that the step makes come of what was changed, on a way that is not seen"
+            )
+
     def _forked(self, change: Change) -> ChildOutcome:
+        if self.plan.at_use is not None and change.count(self.plan.examples) != self.plan.examples.count:
+            raise ExperimentNotTriedError(
+                "the script makes the batch in its step, so its size can't be changed"
+            )
         size = 4 * sum(each.nbytes for each in self.plan.parameters.values())
         moves = self.moves.get(change.moved, {})
         factors = self.changed(_FACTORS).factors if change.holds_constants and change.moved else None
@@ -78,6 +94,7 @@ class StepExperiment:
             and found.error is None
             and found.steps
             and not self.plan.batches_ahead
+            and self.plan.at_use is None
         ):
             found = self._held_back()
         if found.error is not None:
@@ -263,8 +280,10 @@ class StepExperiment:
     @cached_property
     def varied_items(self) -> list[str]:
         """The items of the batch in which the examples differ."""
-        examples = self.plan.examples
-        return [each for each in examples.items if examples.varies(each)]
+        examples, made = self.plan.examples, self.plan.at_use is not None
+        return [
+            each for each in examples.items if (each in self.base.varied if made else examples.varies(each))
+        ]
 
     def numbers_each(self, item: str) -> int:
         """Return how many numbers an item of the batch holds for each example."""
