@@ -26,6 +26,7 @@ from truestep.doctor.forks.fork import work_in_sealed_child
 
 MOST_STEPS = 61  # of a schedule, before and behind its state is given back; a prime, so that no usual period divides it
 _NAMED = ("sched", "lr", "rate", "warm", "anneal", "decay", "cosine", "cyclic", "plateau", "noam")
+_MOST_ATTRIBUTES = 100  # of an object, and schedules of another one
 Options = list[dict[str, Any]]  # of an optimizer's groups, without their parameters
 
 
@@ -141,14 +142,28 @@ class StateExperiment:
 
 def schedules_of(optimizers: Sequence[Optimizer]) -> list[Any]:
     """Return what there is in this process that sets options of these, as it seems, and has a state; inner ones first."""
-    found = [each for each in gc.get_objects() if _may_be_schedule(each)]
-    held = {id(each) for each in optimizers}
-    holders: list[Any] = []
+    found: list[Any] = []
+    newest: list[Any] = list(optimizers)
+    gc.unfreeze()  # what was there when this process was forked
     for _ in range(3):  # schedules of schedules
-        new = [each for each in found if id(each) not in held and _holds(each, held)]
-        held |= {id(each) for each in new}
-        holders += new
-    return holders
+        known = {id(each) for each in (*optimizers, *found)}
+        newest = [each for each in _holders(newest) if id(each) not in known and _may_be_schedule(each)]
+        found += newest
+    return found
+
+
+def _holders(held: Sequence[Any]) -> list[Any]:
+    """Return the objects that have one of these as an attribute, or in a list, tuple or dict that is one."""
+    around, holders = list(held), list[Any]()
+    for _ in range(3):  # of an attribute in a list: the list, the attributes, the object
+        refers = gc.get_referrers(*around) if around else []
+        around = [each for each in refers if type(each) in (list, tuple, dict) and _may_be_attributes(each)]
+        holders += [each for each in refers if type(each) not in (list, tuple, dict)]
+    return list({id(each): each for each in holders}.values())
+
+
+def _may_be_attributes(value: Any) -> bool:
+    return len(value) <= _MOST_ATTRIBUTES and "__builtins__" not in value
 
 
 def _may_be_schedule(value: Any) -> bool:
@@ -160,14 +175,6 @@ def _may_be_schedule(value: Any) -> bool:
     if not any(each in base.__name__.lower() for base in kind.__mro__ for each in _NAMED):
         return False
     return not any(isinstance(each, nn.Module) for each in vars(value).values())
-
-
-def _holds(value: Any, wanted: set[int]) -> bool:
-    for each in vars(value).values():
-        within = each.values() if isinstance(each, dict) else each if isinstance(each, (list, tuple)) else ()
-        if id(each) in wanted or any(id(one) in wanted for one in within):
-            return True
-    return False
 
 
 def _step_alone(schedule: Any) -> Any:
