@@ -34,6 +34,8 @@ def outcome_of_child(
         ChildGoesOn: this is the child.
         ExperimentNotTriedError: there is no time left.
     """
+    import truestep.doctor.forks.native_writers  # noqa: F401 - which each child would import anew
+
     seconds = budget.seconds_left()
     with budget.child():
         told = go_on_in_sealed_child(seconds=seconds, num_bytes=num_bytes)

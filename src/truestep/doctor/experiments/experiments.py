@@ -24,6 +24,7 @@ from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.memory_batch import MemoryLook, batch_in_memory
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.experiments.options import user_criteria
+from truestep.doctor.experiments.own_state import StateExperiment
 from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
@@ -36,11 +37,12 @@ from truestep.doctor.runtime.looking import watched_sensitive_layers
 from truestep.doctor.watcher import Observation
 
 RelationOutcome = Literal["held", "broken", "not tried", "not applicable"]
-Experiment = StepExperiment | EvaluationExperiment | EpochExperiment
+Experiment = StepExperiment | EvaluationExperiment | EpochExperiment | StateExperiment
 # why a relation does not apply, where no such place came
 _NO_PLACE = {
     "evaluation": "no evaluation over a loader began after a step",
     "epoch": "no second pass over training data began with a loader's first batch",
+    "state": "no optimizer made a fourth step",
 }
 
 
@@ -124,6 +126,7 @@ class Experiments:
                 self._try_out("step", self._memory_experiment, self._look_for_batch)
             elif self.course.is_step_alone(is_whole=is_whole):
                 self.course.looks_at_step()
+                self._try_out("state", self._state_experiment)
                 if not any(self.records[each.code].is_known for each in self._without_batch()):
                     self._try_out("step alone", self._step_alone_experiment)
         except ChildGoesOn:
@@ -283,6 +286,11 @@ class Experiments:
         return EvaluationExperiment(
             evaluation_plan(iterator), watched_user_place(), self.budget, active, size
         )
+
+    def _state_experiment(self) -> StateExperiment:
+        optimizers = [each.optimizer for each in self._history.stepping()]
+        made = {id(schedule): place for schedule, place in self._history.schedules}
+        return StateExperiment(optimizers, made, watched_user_place(), self.budget)
 
     def _parameters(self, optimizers: Sequence[Any]) -> dict[str, Any]:
         """Return what the optimizers hold, by name where a model that was applied has it."""

@@ -129,9 +129,8 @@ class StepExperiment:
         Raises:
             ExperimentNotTriedError: those of the same batch are too far apart.
         """
-        apart = compare_gradients(
-            self.child(Change(repeated=True)).gradients(), self.base.gradients()
-        ).difference
+        apart = self._apart(Change(cleared=True))  # which others ask for; as a rule it changes nothing
+        apart = apart and self._apart(Change(repeated=True))
         if math.isnan(apart):
             raise ExperimentNotTriedError("the gradients are not finite")
         if apart > _MOST_NOISE:
@@ -139,6 +138,9 @@ class StepExperiment:
                 f"gradients of the same batch differ by {apart:.1g}: they are random"
             )
         return gradient_tolerance(self.base.coarsest, apart)
+
+    def _apart(self, change: Change) -> float:
+        return compare_gradients(self.child(change).gradients(), self.base.gradients()).difference
 
     def changed(self, change: Change) -> ChildOutcome:
         """Return a child's outcome, which has as many steps as that of the child that changes nothing.
@@ -205,8 +207,11 @@ class StepExperiment:
         return self.compared(change).difference > 0 or operator.ne(*losses)
 
     def has_effect(self, item: str) -> bool:
-        """Tell whether gradients, or the way of the step, are others with one value of an item for all examples."""
-        return self._changes(Change("constant", item))
+        """Tell whether gradients, or the way of the step, are others with one value of an item for all examples.
+
+        They are where others' values change them, which another relation asks for, too.
+        """
+        return self._changes(Change("exchanged", item)) or self._changes(Change("constant", item))
 
     def _changes(self, change: Change) -> bool:
         if self.goes_another_way(change):

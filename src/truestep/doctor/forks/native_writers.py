@@ -4,6 +4,7 @@
 import re
 import sys
 import traceback
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -59,22 +60,32 @@ def _keep_of_torch(files: KeptFiles) -> None:
 
 
 def _keep_of_safetensors(files: KeptFiles) -> None:
+    is_known = "safetensors" in sys.modules
     import safetensors  # which the script may import in the child only
 
     opens, serialize, writes = safetensors.safe_open, safetensors.serialize, safetensors.serialize_file
-    _exchange("safe_open", opens, lambda filename, *more, **how: opens(files.native(filename), *more, **how))
-    _exchange(
-        "serialize_file",
-        writes,
-        lambda tensors, filename, metadata=None: _write(filename, serialize(tensors, metadata)),
-    )
+    others = {
+        "safe_open": (opens, lambda filename, *more, **how: opens(files.native(filename), *more, **how)),
+        "serialize_file": (
+            writes,
+            lambda tensors, filename, metadata=None: _write(filename, serialize(tensors, metadata)),
+        ),
+    }
+    # where the script has imported it, any module may have its functions
+    _exchange(list(sys.modules.values()) if is_known else [safetensors, *_parts_of("safetensors")], others)
 
 
-def _exchange(name: str, function: Any, other: Any) -> None:
-    """Exchange a function under its name in all modules that have imported it."""
-    for module in [*sys.modules.values()]:
-        if getattr(module, "__dict__", {}).get(name) is function:
-            setattr(module, name, other)
+def _parts_of(package: str) -> list[Any]:
+    return [each for name, each in sys.modules.items() if name.startswith(f"{package}.")]
+
+
+def _exchange(modules: Iterable[Any], others: Mapping[str, tuple[Any, Any]]) -> None:
+    """Exchange functions under their names in all modules that have imported them."""
+    for module in modules:
+        known = getattr(module, "__dict__", {})
+        for name, (function, other) in others.items():
+            if known.get(name) is function:
+                setattr(module, name, other)
 
 
 def _write(path: Any, contents: bytes) -> None:
