@@ -19,8 +19,10 @@ CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
 )
-_OF_TRAINER = "predictions label_ids eval_pred eval_preds eval_prediction EvalPrediction compute_metrics"
-_PREDICTIONS = tuple(_OF_TRAINER.split())
+_PREDICTIONS = (  # names in a compute_metrics of the Trainer
+    *("predictions", "label_ids", "eval_pred", "eval_preds", "eval_prediction", "EvalPrediction"),
+    "compute_metrics",
+)
 _MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 
