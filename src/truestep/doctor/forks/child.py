@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import thread as pools
 from pathlib import Path
 from posix import _exit  # os._exit may be wrapped, by us too
 from typing import Any, Never
@@ -85,6 +86,10 @@ def _seal(parent: int, channel: int, seconds: float) -> None:
 
 def _empty_pools() -> None:
     """Have pools start threads anew: those that they had are the parent's."""
+    if (
+        not pools._threads_queues
+    ):  # no thread of a pool lives, and to look at all objects copies all their memory
+        return
     for each in gc.get_objects():
         if issubclass(type(each), ThreadPoolExecutor):
             each._threads, each._idle_semaphore = set(), threading.Semaphore(0)
