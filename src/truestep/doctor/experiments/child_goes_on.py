@@ -8,6 +8,7 @@ from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.going_on import end_child_with_script, unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
+from truestep.doctor.runtime.wrapping import look_for_later_modules
 
 
 class ChildGoesOn(BaseException):
@@ -48,6 +49,7 @@ def _load_what_children_need() -> None:
     from truestep.doctor.forks.native_writers import look_for_holders  # for Linux alone
 
     look_for_holders()
+    look_for_later_modules()
     with unseen():  # torch imports what it looks for there
         pass
 
