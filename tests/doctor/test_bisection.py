@@ -86,7 +86,9 @@ class Recurrent(nn.Module):
         if self.way == "turned":
             x = x.transpose(0, 1)
         out = self.cell(x)[0]
-        return self.head(out.mean(1) if self.way == "mean" else out[-1] if self.way == "turned" else out[:, -1])
+        return self.head(
+            out.mean(1) if self.way == "mean" else out[-1] if self.way == "turned" else out[:, -1]
+        )
 
 
 @pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])

@@ -226,7 +226,12 @@ def _is_loaded_later(module: SourceModule, call: ast.Call, target: str) -> bool:
         return False
     above = list(module.ancestors(call))
     is_tested = any(isinstance(each, ast.If) for each in above[: above.index(method)])
-    reads = [each for file in module.program.linked for each in file.read_under(name) if file.scope(each) is not method]
+    reads = [
+        each
+        for file in module.program.linked
+        for each in file.read_under(name)
+        if file.scope(each) is not method
+    ]
     is_loaded = any(_is_loaded(module.home(each), each) for each in reads)
     return is_tested and is_loaded and _is_called_in_training(module, method)
 

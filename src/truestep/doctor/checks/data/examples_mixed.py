@@ -103,9 +103,7 @@ def _meeting(passages: list[ProbePassage]) -> ProbedValue | None:
     return None
 
 
-def _changed(
-    given: torch.Tensor, rows: slice | None = None, *, but: slice | None = None
-) -> torch.Tensor:
+def _changed(given: torch.Tensor, rows: slice | None = None, *, but: slice | None = None) -> torch.Tensor:
     """Return the batch with some examples, or all but some, changed: numbers by noise, indices to another example's."""
     import torch
 

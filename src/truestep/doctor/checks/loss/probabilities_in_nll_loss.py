@@ -55,7 +55,9 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
                 operations = last_operations(module, given) if given is not None else set()
                 if operations and operations <= NOT_LOGARITHMS:
                     made = " or ".join(sorted(str(each) for each in operations))
-                    yield At(call, f"The input of {name} is the result of {made}: it takes log-probabilities.")
+                    yield At(
+                        call, f"The input of {name} is the result of {made}: it takes log-probabilities."
+                    )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the logarithm of the softmax."""
