@@ -48,7 +48,7 @@ class WatchedRunReport:
     @property
     def has_steps(self) -> bool:
         """Whether an optimizer stepped, in any process: without a step nothing was seen of a training."""
-        return any(each.num_steps for each in (self.watch.history, *self.others))
+        return bool(self.watch.history.num_steps) or any(each.num_steps for each in self.others)
 
     def watched(self, *, abstentions: bool = False) -> list[str]:
         """Return, in a few lines, what was watched and the cost; with `abstentions`, also which checks did not run and why."""

@@ -37,6 +37,7 @@ LOSSES = (
     "l1_loss",
     "smooth_l1_loss",
     "huber_loss",
+    "kl_div",
     "gaussian_nll_loss",
     "poisson_nll_loss",
 )

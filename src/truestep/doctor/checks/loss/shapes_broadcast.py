@@ -95,11 +95,11 @@ class ShapesBroadcast(SourceCheck, Watcher):
         """Report `((output - target) ** 2).mean()`, written by hand, whose difference is larger than both; in any term."""
         for tensor in tensors:
             for node in differences_behind(tensor.grad_fn):
-                shapes, where = next((rest for other, *rest in self._sides if other is node), (None, None))
-                found = _outer_difference(node, shapes)
+                known = next((each for each in self._sides if each[0] is node), (node, None, None))
+                found = _outer_difference(node, known[1])
                 if found is not None:
                     given, made = found
-                    where = where or history.origins.nearest(tensor, "sub", "rsub") or place
+                    where = known[2] or history.origins.nearest(tensor, "sub", "rsub") or place
                     text = (
                         f"A difference broadcasts {given} to {made}: every prediction against every target."
                     )
