@@ -162,13 +162,13 @@ class Experiments:
                 self._give_up(each, error)
             return
         for each in wanted:
-            if (
-                isinstance(each, StepRelation)
-                and each in self._without_batch()
-                and experiment.plan.at_use is not None
-            ):
-                continue  # these are tried where no batch need be known
-            self._try_relation(each, experiment)
+            if self._is_for(each, experiment):
+                self._try_relation(each, experiment)
+
+    def _is_for(self, relation: ExperimentRelation, experiment: Experiment) -> bool:
+        """Tell whether a relation is tried here; what needs no batch waits where the step makes its own."""
+        is_made = isinstance(experiment, StepExperiment) and experiment.plan.at_use is not None
+        return not (is_made and relation in self._without_batch())
 
     def _try_relation(self, relation: ExperimentRelation, experiment: Experiment) -> None:
         process, came = os.getpid(), self.records[relation.code]

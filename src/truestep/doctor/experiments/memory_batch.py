@@ -95,6 +95,8 @@ class _RootsSeen(TorchFunctionMode):
         self._cuts: dict[int, str] = {}
         self._whole: set[int] = set()  # what is used as a whole, too
         self._known = {address_of(each) for each in (*trained, *state_of_modules())}
+        # kept, so that nothing that is made in the step gets the identity of one
+        self._before = {id(each): each for each in gc.get_objects() if issubclass(type(each), Tensor)}
         self._made_of: dict[int | None, set[int]] = {}  # what is known of a tensor, by its address
         self._beside_graphs: set[int] = set()
         self._kept: list[Any] = []  # so that no address comes again
@@ -129,7 +131,7 @@ class _RootsSeen(TorchFunctionMode):
         return [each for each in self.found if each in self._beside_graphs]
 
     def _see(self, given: Tensor, cut: str | None) -> None:
-        is_new = address_of(given) not in self._known
+        is_new = address_of(given) not in self._known and id(given) in self._before
         if given.requires_grad or not given.ndim or not (is_new or id(given) in self.found):
             return
         self.found.setdefault(id(given))
