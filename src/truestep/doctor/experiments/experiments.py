@@ -3,7 +3,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -216,8 +215,7 @@ class Experiments:
         size = 4 * sum(each.nbytes for each in trained)
         if len(optimizers) == 1:
             seen = outcome_of_child(self.budget, size, lambda going_on: MemoryLook(going_on, trained))
-            with suppress(ExperimentNotTriedError):
-                batch = batch_in_memory(seen)
+            if (batch := batch_in_memory(seen)) is not None:
                 self._batch = {"examples": find_examples(batch), "in_memory": batch}
                 return
         turn = self._num_steps_of_turn()
