@@ -50,7 +50,7 @@ class ChildOutcome:
         default_factory=list
     )  # those that only comparisons were given, as for an accuracy
     roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
-    cut_root: str | None = None  # how a batch is cut out of one of them
+    cuts_root: bool = False  # whether a batch is cut out of one of them
     turns: list[list[dict[str, Any]]] = field(
         default_factory=list
     )  # the data that each turn of the optimizers used
