@@ -64,10 +64,19 @@ FROM_FIRST_BATCH: list = []
 """What is told of each call once there is a batch: before it, hundreds of thousands of calls import packages."""
 
 
+COUNTED: list[Counter] = []
+"""The calls since the first batch, by file, where they are counted."""
+
+AT_BATCHES: list[Counter] = []
+"""How many there had been as each batch came."""
+
+
 def note_drawn_batch(run, batch) -> None:
     """Note a batch, and what the body of the loop draws from the three streams that everybody shares."""
     if FROM_FIRST_BATCH:
         sys.settrace(FROM_FIRST_BATCH.pop())
+    for calls in COUNTED:
+        AT_BATCHES.append(calls.copy())
     note_batch(run, batch)
     note("draws", run.step, [random.random(), float(np.random.rand()), torch.rand(()).item()])
 
@@ -175,8 +184,10 @@ def disturbance(said: str):
 
 
 def counting():
-    """Return what counts the calls; at the end it writes down how many there were, and how many of the program's own functions."""
+    """Return what counts the calls; at the end it writes down how many there had been, and how many of the program's own functions,
+    as each batch came and at the end."""
     calls, pid = Counter(), os.getpid()
+    COUNTED.append(calls)
 
     def count(frame, event, argument) -> None:
         calls[frame.f_code.co_filename] += 1
@@ -184,8 +195,11 @@ def counting():
     def tell() -> None:
         if os.getpid() == pid:  # workers, which are forked, count for nothing
             sys.settrace(None)
-            own = sum(times for file, times in calls.items() if is_own(file))
-            Path("calls.txt").write_text(f"{calls.total()} {own}", "utf-8")
+            counted = [
+                [each.total(), sum(times for file, times in each.items() if is_own(file))]
+                for each in (*AT_BATCHES, calls)
+            ]
+            Path("calls.json").write_text(json.dumps(counted), "utf-8")
 
     atexit.register(tell)
     return count
