@@ -67,8 +67,8 @@ FROM_FIRST_BATCH: list = []
 COUNTED: list[Counter] = []
 """The calls since the first batch, by file, where they are counted."""
 
-AT_BATCHES: list[Counter] = []
-"""How many there had been as each batch came."""
+AT_BATCHES: list[tuple[int, Counter]] = []
+"""The epoch of each batch, and how many there had been as it came."""
 
 
 def note_drawn_batch(run, batch) -> None:
@@ -76,7 +76,7 @@ def note_drawn_batch(run, batch) -> None:
     if FROM_FIRST_BATCH:
         sys.settrace(FROM_FIRST_BATCH.pop())
     for calls in COUNTED:
-        AT_BATCHES.append(calls.copy())
+        AT_BATCHES.append((run.epoch, calls.copy()))
     note_batch(run, batch)
     note("draws", run.step, [random.random(), float(np.random.rand()), torch.rand(()).item()])
 
@@ -184,8 +184,10 @@ def disturbance(said: str):
 
 
 def counting():
-    """Return what counts the calls; at the end it writes down how many there had been, and how many of the program's own functions,
-    as each batch came and at the end."""
+    """Return what counts the calls; at the end it writes down how many there had been as each batch came, and at the end.
+
+    Before each number of calls stands the epoch, behind it how many were of the program's own functions.
+    """
     calls, pid = Counter(), os.getpid()
     COUNTED.append(calls)
 
@@ -196,8 +198,8 @@ def counting():
         if os.getpid() == pid:  # workers, which are forked, count for nothing
             sys.settrace(None)
             counted = [
-                [each.total(), sum(times for file, times in each.items() if is_own(file))]
-                for each in (*AT_BATCHES, calls)
+                [epoch, each.total(), sum(times for file, times in each.items() if is_own(file))]
+                for epoch, each in (*AT_BATCHES, (None, calls))
             ]
             Path("calls.json").write_text(json.dumps(counted), "utf-8")
 

@@ -24,10 +24,10 @@ PAIRS = {  # of how many programs each law is held
 BEGUN = {  # what some programs begin with, so that each kind of state that a resumed run puts back is in several
     "resume": (
         "float16_autocast stream_with_state",
-        "float16_autocast hugging_face_stream",
+        "float16_autocast iterator_with_state",
         "float16_autocast minibatches_by_permutation",
         "stream_with_state",
-        "hugging_face_stream",
+        "iterator_with_state",
         "minibatches_by_permutation truestep_by_steps",
     )
 }
