@@ -9,7 +9,6 @@ early"`); `"20 raises"` and `"20 leaves"` are for call 20 of a function of the p
 
 import atexit
 import builtins
-import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +18,6 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -42,7 +40,7 @@ def leaves(tree):
         return [tree]
     if isinstance(tree, str | float | int):
         return []
-    if dataclasses.is_dataclass(tree) or isinstance(tree, SimpleNamespace):
+    if hasattr(tree, "__dict__"):  # a dataclass, a namespace, an object of one's own
         tree = vars(tree)
     members = tree.values() if isinstance(tree, dict) else tree
     return [leaf for member in members for leaf in leaves(member)]
@@ -54,9 +52,12 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 
 def note_batch(run, batch) -> None:
-    """Note a digest of each row of a batch."""
+    """Note a digest of each row of a batch, or of each part where they have no common rows."""
     parts = leaves(batch)
-    rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]
+    if len({len(part) for part in parts}) == 1:
+        rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]
+    else:
+        rows = [*map(bits, parts)]
     note("batch", run.step, [hashlib.sha256(row).hexdigest()[:12] for row in rows])
 
 
