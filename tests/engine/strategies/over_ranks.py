@@ -628,6 +628,14 @@ def single_number(run):
     run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1))
 
 
+def one_memory(run):
+    """A tied weight, of which weight_norm has made two parameters."""
+    module = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False))
+    module[1].weight = module[0].weight
+    nn.utils.parametrizations.weight_norm(module[1])
+    run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1))
+
+
 def other_weights(run):
     """The module is called once with weights of one's own."""
     net = run.learner(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 1)), lambda p: torch.optim.SGD(p, lr=0.1))
@@ -691,6 +699,7 @@ MORE = {
         experts,
         detached,
         single_number,
+        one_memory,
         other_weights,
         *APART,
     )
