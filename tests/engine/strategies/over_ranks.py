@@ -676,6 +676,7 @@ CASES = {
 }
 OPTIONS = {
     "left_out": {"nonfinite": "skip"},
+    "one_memory": {"precision": "float32"},  # that of the weights: in another each is a copy of its own
     "gone_back": {"nonfinite": "rollback", "saving": ts.Saving(every_steps=4, rollback_after=2)},
 }
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
@@ -718,7 +719,7 @@ def trained(name, folder, strategy="auto"):
         "timeout_seconds": 60.0,
     }
     torch.manual_seed(0)
-    with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options, **OPTIONS.get(name, {})) as run:
+    with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options | OPTIONS.get(name, {})) as run:
         found = (CASES | MORE)[name](run)
         kept = {
             key: [gather_over_ranks(each.detach(), keep=True).clone().cpu() for each in value]
