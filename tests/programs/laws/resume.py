@@ -2,7 +2,7 @@
 """Resume: a run that is killed at drawn moments, and started again until it ends, ends with the bits of the undisturbed one.
 
 A moment is a call of a Python function in the main thread, whoever's it is: of the program, of the engine, in a fetch, an
-evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; one in ten is before the first batch.
+evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; one in ten comes after one more before the first.
 SIGKILL, SIGINT and SIGTERM come in turn; or a function of the program's own raises, or leaves by SystemExit. Each start may have
 another number of workers. With each batch the program draws from the random streams that its own code shares with everybody.
 """
@@ -69,7 +69,6 @@ def moments(drawn: random.Random, ways: list[str], calls: list[list[int]]) -> It
     for number, way in zip(sorted(late_batch(drawn, calls) for _ in ways), ways, strict=True):
         if drawn.random() < 0.1:
             yield f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
-            continue
         before, first, last = (calls[each][1 if way in SIGNALS else 2] for each in (begun, number, number + 1))
         yield f"{drawn.randint(first, last) + 1 - before} {way}"
         begun = number
