@@ -193,14 +193,14 @@ class _FileText:
 
     def line(self, place: Place) -> str:
         """Return the line at a place."""
-        number = self._joined(place).line
+        number = self._notebook_place(place).line
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
     def hides(self, finding: Finding) -> bool:
         """Tell whether a comment hides a finding."""
-        return self._ignores.hide(replace(finding, place=self._joined(finding.place)))
+        return self._ignores.hide(replace(finding, place=self._notebook_place(finding.place)))
 
-    def _joined(self, place: Place) -> Place:
+    def _notebook_place(self, place: Place) -> Place:
         return self._notebook.joined_place(place) if self._notebook is not None and place.cell else place
 
 

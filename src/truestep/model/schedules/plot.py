@@ -68,9 +68,9 @@ class SchedulePlot(Result):
         from truestep.core.charts.standalone import charts_as_svg
 
         charts = [_chart(quantity, self.of(quantity)) for quantity in self.quantities]
-        return charts_as_svg(charts, self._steps(), notes=[*self._words(), *self.notes], width=width)
+        return charts_as_svg(charts, self._chart_steps(), notes=[*self._words(), *self.notes], width=width)
 
-    def _steps(self) -> ChartSteps:
+    def _chart_steps(self) -> ChartSteps:
         per_epoch = self.steps_per_epoch
         axis = span_axis(1, self.num_steps)
         starts = list(range(1, self.num_steps + 1, per_epoch)) if per_epoch else []
