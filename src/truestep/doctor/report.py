@@ -152,7 +152,7 @@ def make_report(
 ) -> WatchedRunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others
-    outcome = _shown(outcome, script)
+    outcome = _with_shown_places(outcome, script)
     report = WatchedRunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
     report.is_unparsed = any(str(each) in reading.lost_files for each in script.sources())
@@ -174,7 +174,7 @@ def make_report(
     return report
 
 
-def _shown(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
+def _with_shown_places(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
     place = outcome.error_place
     warned = [(script.shown(at), text) for at, text in outcome.warnings]
     return replace(outcome, error_place=script.shown(place) if place else None, warnings=warned)

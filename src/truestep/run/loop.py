@@ -89,7 +89,7 @@ class RunLoop:
         if not stream.begin(leads=leads, limit=limit):
             session.pass_skipped(stream)
             return
-        self._begun(stream, leads=leads)
+        self._note_pass_begun(stream, leads=leads)
         reader = stream.reader = stream.read()
         try:
             for made in reader:
@@ -110,7 +110,7 @@ class RunLoop:
             cursor.done = cursor.step
             session.pass_done(stream)
 
-    def _begun(self, stream: StreamCursor, *, leads: bool) -> None:
+    def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         self._session.pass_begun(stream, leads=leads)
         if leads:
             self._files.look(at_once=True)

@@ -174,7 +174,7 @@ def plot_schedule(
         OptionError: something else than such a function, or one that makes a schedule of another optimizer.
     """
     _check(num_steps, steps_per_epoch, by)
-    factories = _named(schedule)
+    factories = _factories_by_name(schedule)
     training = ScheduledTraining(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
     stepped = {name: step_through(factory, training, optimizer) for name, factory in factories.items()}
     return plot_stepped_schedules(stepped, training, by)
@@ -217,7 +217,7 @@ def _check(num_steps: int, steps_per_epoch: int | None, by: str) -> None:
         raise OptionError("by='epochs' needs the number of updates in an epoch: steps_per_epoch=500.")
 
 
-def _named(schedule: Any) -> dict[str, ScheduleFactory]:
+def _factories_by_name(schedule: Any) -> dict[str, ScheduleFactory]:
     if isinstance(schedule, Mapping):
         named = {str(name): factory for name, factory in schedule.items()}
     elif isinstance(schedule, list | tuple):
