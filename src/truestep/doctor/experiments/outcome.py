@@ -101,7 +101,7 @@ class ChildOutcome:
             [[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls]
         )
         file = io.BytesIO()
-        _save({**known, "steps": [_plain(each) for each in self.steps], "calls": calls}, file)
+        _save({**known, "steps": [_step_document(each) for each in self.steps], "calls": calls}, file)
         return file.getvalue()
 
     @classmethod
@@ -113,7 +113,7 @@ class ChildOutcome:
         return cls(**found, steps=steps, calls=calls)
 
 
-def _plain(step: StepSeen) -> dict[str, Any]:
+def _step_document(step: StepSeen) -> dict[str, Any]:
     return dict(vars(step))
 
 
