@@ -21,7 +21,7 @@ from truestep.doctor.source.closed import ClosedWorld
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import SourceRewriteError
-from truestep.doctor.source.unrun import is_never_run
+from truestep.doctor.source.unrun import is_never_run, unnamed_definition
 from truestep.doctor.source.untaken import is_never_taken
 
 _NESTING = 12_000
@@ -106,7 +106,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> 
                 reading.abstentions.append(Abstention(check.code, place, opening))
             elif not _is_excused(check, home, found.node):
                 seen.add((place.path, place.line))
-                _report(check, home, found, reading)
+                _add_finding(check, home, found, reading)
         reading.abstentions += _cut_short(check, module)
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(CheckFailure(check.code, module.path, f"{type(error).__name__}: {error}"))
@@ -125,15 +125,18 @@ def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | N
     return None
 
 
-def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
+def _add_finding(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
-    severity = found.severity
+    severity, message = found.severity, found.message
     if severity is Severity.BUG and _is_uncertain(module, found.node):
         severity = Severity.RISK
+    elif severity is Severity.BUG and (unnamed := unnamed_definition(module, found.node)) is not None:
+        severity = Severity.RISK
+        message += f" It is a risk only, since nothing that was read and that runs names '{unnamed}'."
     finding = check.finding(
         place,
-        found.message,
+        message,
         severity,
         _names(module, found.node),
         evidence=found.evidence,

@@ -183,14 +183,15 @@ def batch_in_memory(seen: ChildOutcome) -> dict[str, Tensor]:
         raise ExperimentNotTriedError(
             "no loader handed over a third batch, and what the step uses is made in it"
         )
-    names = _names_of(found)
+    names = names_of(found)
     batch = {names.get(key, f"tensor {number}"): found[key] for number, key in enumerate(seen.roots)}
     rows = len(max(batch.values(), key=lambda each: each.numel()))
     # a constant that all examples share is no part of the batch
     return {name: each for name, each in batch.items() if len(each) == rows}
 
 
-def _names_of(tensors: Mapping[int, Tensor]) -> dict[int, str]:
+def names_of(tensors: Mapping[int, Tensor]) -> dict[int, str]:
+    """Return the names that the script has for tensors, by their identities."""
     found: dict[int, str] = {}
     for variables in _variables():
         for name, value in list(variables.items()):
@@ -215,13 +216,13 @@ def put_in_memory(batch: Mapping[str, Tensor], changed: Mapping[str, Tensor]) ->
 
 
 def demand_rows_are_examples(experiment: Any) -> None:
-    """Make sure, where examples meet, that a loader made the batch: what lies in memory may be a graph, or one long sequence.
+    """Make sure, where examples meet, that a loader made the batch: else they may be a graph, or one long sequence.
 
     Raises:
         ExperimentNotTriedError: no loader did, and no two shapes were spread over one another.
     """
     is_clear = experiment.mixing is not None and experiment.mixing.spreads
-    if experiment.plan.in_memory is not None and not is_clear:
+    if not experiment.plan.is_from_loader and not is_clear:
         raise ExperimentNotTriedError(
-            "rows of what lies in memory meet in the step, and no loader says that they are examples"
+            "rows of the batch meet in the step, and no loader says that they are examples"
         )
