@@ -78,9 +78,7 @@ def runs(check):
 
 @pytest.mark.parametrize("check", [runs(each) for each in RUNNERS], ids=by_code)
 def test_bad_gives_exactly_this_finding_when_it_runs(check):
-    watched = run_example(
-        check.page().bad, thorough=check.code in ON_REQUEST, probe=issubclass(check, Probe)
-    )
+    watched = run_example(check.page().bad, thorough=check.code in ON_REQUEST, probe=issubclass(check, Probe))
     expected = [(check.code, line) for line in check.page().marked_lines]
     assert found(watched) == expected
     assert all(each.place.path == "<example>" for each in watched.findings)
