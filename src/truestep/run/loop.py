@@ -24,6 +24,8 @@ PASS_ENDED = (
 )
 """What a StopIteration says that nobody but a loop takes."""
 
+Pass = Generator[Any, None, str]
+
 
 class RunLoop:
     """Moves the cursor; the session decides what happens at each boundary."""
@@ -79,9 +81,7 @@ class RunLoop:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
 
-    def batches(
-        self, stream: StreamCursor, keeps: object, limit: int | None = None
-    ) -> Generator[Any, None, str]:
+    def batches(self, stream: StreamCursor, keeps: object, limit: int | None = None) -> Pass:
         """Yield the rest of a pass; the leader's requests are the moments between two steps. It returns what `next` is told.
 
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is
@@ -115,7 +115,6 @@ class RunLoop:
         finally:
             self._closed(stream, reader, leads=leads)
         if leads:
-            cursor.done = cursor.step
             session.pass_done(stream)
         return PASS_ENDED
 
