@@ -75,6 +75,15 @@ def test_a_change_is_shown_with_the_lines_of_its_own_cell(tmp_path):
     assert change.diff == ("      opt.step()", "+     opt.zero_grad()")
 
 
+def test_no_launcher_starts_a_notebook(tmp_path):
+    text = "import argparse\nimport torch\nparser = argparse.ArgumentParser()\nparser.add_argument('--local_rank', default=0)\n"
+    text += "torch.cuda.set_device(parser.parse_args().local_rank)\n"
+    assert [each.code for each in read_paths([notebook(tmp_path, ("code", text))]).findings] == []
+    script = tmp_path / "train.py"
+    script.write_text(text)
+    assert [each.code for each in read_paths([script]).findings] == ["DIST004"]
+
+
 def test_cells_of_another_language_are_passed_over(tmp_path):
     path = notebook(tmp_path, ("code", "%%bash\nfor x in y; do"), ("code", SETUP))
     assert read_paths([path]).unreadable == []

@@ -1,11 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What no run in sight comes to is a risk: behind an import of what is not there, in a function that nobody names."""
+"""What no run in sight comes to is a risk: behind an import of what is not there, in what nobody names."""
 
 import pytest
 
 from tests.support.told import told
 from truestep.doctor.finding import Severity
-from truestep.doctor.read import read_paths
+from truestep.doctor.read import read_paths, read_text
 
 LOOP = """
 def {name}(net, opt, loader):
@@ -109,12 +109,38 @@ OTHER = "def other():\n    pass"
 
 
 @pytest.mark.parametrize("user", USERS.values(), ids=USERS)
-def test_a_function_that_nobody_names(user):
-    assert severity("", "work.py", {"go.py": user}, more=OTHER) is Severity.RISK
-    assert (
-        severity("", "work.py", {"go.py": user}, more=f"{OTHER}\ndef again():\n    fit(1, 2, 3)")
-        is Severity.BUG
-    )
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("", Severity.RISK),
+        ("def again():\n    fit(1, 2, 3)", Severity.RISK),  # which nobody names either
+        ("def again():\n    fit(1, 2, 3)\nagain()", Severity.BUG),
+        ("def again():\n    fit(1, 2, 3)\nTABLE = {'again': 1}", Severity.BUG),
+        ("class Work:\n    def again(self):\n        fit(1, 2, 3)\nwork = Work()", Severity.RISK),
+        ("class Work:\n    def again(self):\n        fit(1, 2, 3)\nWork().again()", Severity.BUG),
+        ("class Work(Base):\n    def again(self):\n        fit(1, 2, 3)\nwork = Work()", Severity.BUG),
+        ("class Work(nn.Module):\n    def forward(self):\n        fit(1, 2, 3)\nwork = Work()", Severity.BUG),
+        ("class Work(nn.Module):\n    def forward(self):\n        fit(1, 2, 3)", Severity.RISK),
+        ("if __name__ == '__main__':\n    fit(1, 2, 3)", Severity.BUG),
+        ("work = globals()[input()]", Severity.BUG),
+        ("import importlib\nwork = importlib.import_module(input())", Severity.BUG),
+        ("import sys\nwork = getattr(sys.modules[__name__], input())", Severity.BUG),
+    ],
+)
+def test_a_function_that_nobody_names(user, more, expected):
+    assert severity("", "work.py", {"go.py": user}, more=f"{OTHER}\n{more}") is expected
+
+
+def test_a_function_of_a_script_that_nobody_names():
+    assert severity("", more="def main():\n    pass\nmain()") is Severity.RISK
+    assert severity("", more="if __name__ == '__main__':\n    print(1)") is Severity.RISK
+    assert severity("", more="x = 1") is Severity.BUG  # nothing starts here: its users are elsewhere
+
+
+def test_why_it_is_a_risk_is_said():
+    text = "import torch.nn.functional as F\n" + LOOP.format(**PLAIN) + "print(1)\n"
+    (found,) = [each for each in read_text(text).findings if each.code == "LOSS001"]
+    assert found.message.endswith("It is a risk only, since nothing that was read and that runs names 'fit'.")
 
 
 @pytest.mark.parametrize(
@@ -136,13 +162,26 @@ def test_a_function_that_somebody_names(user, changes):
     assert severity("", "work.py", {"go.py": user}, **changes) is Severity.BUG
 
 
-def test_a_decorated_function_and_a_method_are_named_by_others():
-    text = LOOP.format(**PLAIN)
+def test_a_decorated_function_is_named_by_its_decorator():
+    text = LOOP.format(**PLAIN).replace("def fit", "@task\ndef fit")
     beside = {"go.py": "import work\nwork.other()"}
-    decorated = "from tasks import task\n" + text.replace("def fit", "@task\ndef fit")
-    assert told("LOSS001", {"work.py": decorated, **beside}) == [Severity.BUG]
-    method = "class Work:\n" + "\n".join(f"    {each}" for each in text.splitlines())
-    assert told("LOSS001", {"work.py": method, **beside}) == [Severity.BUG]
+    assert told("LOSS001", {"work.py": "from tasks import task\n" + text, **beside}) == [Severity.BUG]
+
+
+@pytest.mark.parametrize(
+    ("user", "expected"),
+    [
+        ("work.other()", Severity.RISK),
+        ("work.Work()", Severity.RISK),
+        ("work.Work().fit()", Severity.BUG),
+        ("task.fit()", Severity.BUG),  # of whatever class: only a class that nobody names is left alone
+        ("getattr(work.Work(), input())()", Severity.BUG),
+    ],
+)
+def test_a_method(user, expected):
+    method = "class Work:\n" + "\n".join(f"    {each}" for each in LOOP.format(**PLAIN).splitlines())
+    files = {"work.py": f"{method}\nmade = Work()" * (user == "task.fit()") or method}
+    assert told("LOSS001", files | {"go.py": f"import work\ntask = input()\n{user}"}) == [expected]
 
 
 BEHIND = ("exit()", "sys.exit(0)", "quit()", "os._exit(1)", "print(1)\nexit()")

@@ -45,12 +45,21 @@ class WatchedRunReport:
         broke = [failure for notes in self.others for failure in notes.failures]
         return [*self.reading.failures, *self.watch.failures, *broke]
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether an optimizer stepped, in any process: without a step nothing was seen of a training."""
+        return bool(self.watch.history.num_steps) or any(each.num_steps for each in self.others)
+
     def watched(self, *, abstentions: bool = False) -> list[str]:
         """Return, in a few lines, what was watched and the cost; with `abstentions`, also which checks did not run and why."""
         history, watch = self.watch.history, self.watch
         models = ", ".join(sorted(history.model_names)) or "no model"
         optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
         lines = [f"watched {_steps(history)}: {models}; {optimizers}"]
+        if not self.has_steps:
+            lines.append(
+                "no optimizer stepped, so nothing was seen of a training: do the script's arguments make it take a step?"
+            )
         lines += [
             f"watched {_number(num_steps_watched(notes.num_steps), 'step')} of {notes.num_steps} in {notes.process}"
             for notes in self.others

@@ -55,7 +55,9 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
             f'ts.Run(resume={resume!r}) does not say what becomes of a run that is in the directory: resume="anew" starts a new '
             'one beside it, resume="never" refuses. Without resume= the run goes on.'
         )
-    if isinstance(resume, Path) or (isinstance(resume, str) and leads_through_folders(resume)):
+    if isinstance(resume, Path) or (
+        isinstance(resume, str) and (leads_through_folders(resume) or Path(resume).suffix)
+    ):
         raise OptionError(
             f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
             "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."

@@ -211,7 +211,6 @@ class WatchHistory:
         self.loaded: weakref.WeakSet[nn.Module] = weakref.WeakSet()  # given weights by load_state_dict()
         self.records: dict[int, OptimizerRecord] = {}  # by the identity of the optimizer
         self.schedules: list[tuple[Any, Place]] = []  # with where each was made
-        self.metrics: dict[int, list[float]] = {}  # that schedules which wait for one were given, by identity
         # applied by the user's code; by identity, since a module may have an __eq__ of its own
         self.models_by_id: weakref.WeakValueDictionary[int, nn.Module] = weakref.WeakValueDictionary()
         self.names: dict[int, str] = {}  # the variables that hold models and optimizers, by their identity

@@ -5,24 +5,66 @@ import ast
 import re
 
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Class, Function, Scope
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.uses import is_behind_exit
 
 _MADE_LATER = re.compile(r"version|_pb2|^_|_(ext|cuda|cpp|c)$", re.IGNORECASE)  # by a build
+_WORD = re.compile(r"\w+")
+_BY_TEXT = ("import_module", "instantiate", "attrgetter", "methodcaller")
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef)
+_Definition = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef
 _CALLED_BY_OTHERS = re.compile(r"^(test|main$|_?pytest|setup|__|on_)|_main$", re.IGNORECASE)
 
 
 def is_never_run(module: SourceModule, node: ast.AST) -> bool:
-    """Tell whether a file ends before a node, by `exit()` or an ImportError, or nobody in sight says its function's name."""
+    """Tell whether a file ends before a node, by `exit()` or an ImportError."""
     if is_behind_exit(module, node):
         return True
     missing = _missing_import(module, module.tree)
-    if missing is not None and getattr(node, "lineno", 0) > missing.lineno:
-        return True
-    outermost = next(
-        (each for each in module.ancestors(node) if module.parents.get(each) is module.tree), None
-    )
-    return isinstance(outermost, ast.FunctionDef) and _is_left_alone(module, outermost)
+    return missing is not None and getattr(node, "lineno", 0) > missing.lineno
+
+
+def unnamed_definition(module: SourceModule, node: ast.AST) -> str | None:
+    """Return the name of the function or class around a node that nothing names of what runs in the program.
+
+    None, too, where its users may be out of sight: in a file that nothing imports and that starts nothing.
+    """
+    if not module.program.is_imported() and not any(map(_starts, module.tree.body)):
+        return None
+    return module.program.answer(NamedDefinitions).lacking(node)
+
+
+def is_apart_from_trainings(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether no training of a whole repository comes by a node, by calls that are followed."""
+    if not module.program.is_of_repository():
+        return False  # a file that is read alone is trained elsewhere
+    around = [each for each in module.ancestors(node) if isinstance(each, Function)]
+    return module.program.answer(scopes_of_trainings).isdisjoint(around or [module.tree])
+
+
+def scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
+    """Return the functions, and the tops of files, that run from where a program that trains is entered."""
+    resolver, index = files[0].resolver, files[0].index
+    waiting: list[ast.AST] = [
+        trace.root for file in files for trace in file.program.followed if trace.learning_loops()
+    ]
+    found: set[Scope] = set()
+    while waiting:
+        scope = waiting.pop()
+        if scope in found or not isinstance(scope, (ast.Module, Function)):
+            continue
+        found.add(scope)
+        waiting.append(index.tree_of(scope))
+        for call in files[0].home(scope).directly_in(scope, ast.Call):
+            owner = resolver.classes.of(call.func)
+            run = (
+                resolver.functions.target(call),
+                resolver.functions.constructor(call),
+                resolver.classes.method(owner, "forward"),
+            )
+            waiting += [each for each in run if each is not None]
+    return found
 
 
 @asked_once(None)
@@ -39,17 +81,90 @@ def _missing_import(module: SourceModule, tree: ast.Module, depth: int = 0) -> a
     return None
 
 
-@asked_once(False)
-def _is_left_alone(module: SourceModule, function: ast.FunctionDef, depth: int = 0) -> bool:  # noqa: ARG001 - asked so
-    """Tell a plain function whose file is imported by another, while no file names it: what is read alone has users."""
-    name, program = function.name, module.program
-    if function.decorator_list or _CALLED_BY_OTHERS.search(name) or name in program.imported_names:
-        return False
-    if any(name in each for each in program.texts if len(each) < 200 and each.isprintable()):
-        return False
-    is_named = any(
-        function not in [read, *module.ancestors(read)]
-        for file in program.linked
-        for read in file.read_under(name)
-    )
-    return not is_named and program.is_imported()
+def _starts(statement: ast.stmt) -> bool:
+    """Tell a call at the top of a file, and `if __name__ == "__main__":`."""
+    if isinstance(statement, ast.If):
+        return "__name__" in ast.unparse(statement.test)
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, ast.Call)
+
+
+class NamedDefinitions:
+    """The functions, classes and methods that a program names at the top of a file, or in one that is named itself."""
+
+    def __init__(self, files: list[SourceModule]) -> None:
+        self.file, self.index = files[0], files[0].index
+        asked = [call.args for call in self.index.calls.get("getattr", ()) if len(call.args) > 1]
+        looked_up = [each[0] for each in asked if not isinstance(each[1], ast.Constant)]
+        self._are_methods_open = bool(looked_up)  # `getattr(task, name)()`: what it gives is not known
+        self.is_open = self._looks_up_by_text() or any(map(self._is_file, looked_up))
+        self._used: dict[ast.AST, set[str]] = {file.tree: _imported(file) for file in files}
+        for file in () if self.is_open else files:
+            for node in file.all(ast.Name, ast.Attribute, ast.Constant):
+                self._used.setdefault(self._around(node), set()).update(_names_in(node))
+        self.names: set[str] = set()
+        self.found: set[ast.AST] = set()
+        own = [[*file.named_functions, *file.all(ast.ClassDef)] for file in files]
+        self._find([each for found in own for each in found], files)
+
+    def lacking(self, node: ast.AST) -> str | None:
+        """Return the name of what is around a node, if nothing names it."""
+        around = self._around(node)
+        is_known = self.is_open or isinstance(around, ast.Module) or around in self.found
+        return None if is_known else getattr(around, "name", None)
+
+    def _looks_up_by_text(self) -> bool:
+        """Tell `globals()[name]`, `eval(name)`, `import_module(name)`."""
+        code = [call.func for name in ("globals", "eval", "exec") for call in self.index.calls.get(name, ())]
+        return any(isinstance(each, ast.Name) for each in code) or any(map(self.index.calls.get, _BY_TEXT))
+
+    def _is_file(self, node: ast.expr) -> bool:
+        """Tell `models` and `sys.modules[__name__]`."""
+        is_own = "__name__" in ast.unparse(node) or self.file.names.module_named(node) is not None
+        return is_own or self.file.qualify(node) is not None
+
+    def _around(self, node: ast.AST) -> ast.AST:
+        """Return the outermost function or method around a node, else its class, else its file."""
+        above = [each for each in self.index.ancestors(node) if isinstance(each, (*_FUNCTIONS, ast.ClassDef))]
+        if not above:
+            return self.index.tree_of(node)
+        is_method = isinstance(above[-1], ast.ClassDef) and isinstance(above[-2:][0], _FUNCTIONS)
+        return above[-2] if is_method else above[-1]
+
+    def _find(self, definitions: list[_Definition], files: list[SourceModule]) -> None:
+        new: list[ast.AST] = [file.tree for file in files]
+        while new:
+            self.found.update(new)
+            self.names.update(*(self._used.get(each, ()) for each in new))
+            definitions = [each for each in definitions if each not in self.found]
+            new = [each for each in definitions if self._is_named(each)]
+
+    def _is_named(self, definition: _Definition) -> bool:
+        owner = self.index.parents[definition]
+        if isinstance(owner, ast.ClassDef) and owner not in self.found:
+            return False
+        name = definition.name
+        if name in self.names or definition.decorator_list or _CALLED_BY_OTHERS.search(name):
+            return True
+        if not isinstance(owner, ast.ClassDef):
+            return False
+        return self._are_methods_open or name == "forward" or self._is_over_library(owner)
+
+    def _is_over_library(self, owner: Class) -> bool:
+        """Tell a class whose base is out of sight, which may call its methods; modules of torch call `forward`."""
+        bases = [base for each in self.file.classes.lineage(owner) for base in each.bases]
+        unseen = [self.file.qualify(each) for each in bases if self.file.classes.named(each) is None]
+        return any(each not in ("torch.nn.Module", "object") for each in unseen)
+
+
+def _imported(file: SourceModule) -> set[str]:
+    return {alias.name for node in file.all(ast.ImportFrom) for alias in node.names}
+
+
+def _names_in(node: ast.expr) -> list[str]:
+    """Return a name that is read, or the words of a short text: a table may name what it is for."""
+    match node:
+        case ast.Name(id=name, ctx=ast.Load()) | ast.Attribute(attr=name, ctx=ast.Load()):
+            return [name.rpartition(".")[2]]
+        case ast.Constant(value=str(text)) if len(text) < 200:
+            return _WORD.findall(text)
+    return []

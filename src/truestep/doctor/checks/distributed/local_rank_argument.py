@@ -39,6 +39,8 @@ class LocalRankArgument(SourceCheck):
         """Report the argument in a program that reads it, and never reads the variable."""
         if "LOCAL_RANK" in module.program.texts or "local_rank" not in module.program.identifiers:
             return
+        if module.path.endswith(".ipynb"):  # no launcher starts one
+            return
         for call in module.method_calls("add_argument"):
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
             required = constant(argument(call, None, "required")) is True  # then its absence is no secret

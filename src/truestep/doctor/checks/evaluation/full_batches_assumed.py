@@ -14,12 +14,13 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import receiver_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, forwards_all, literal
+from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 _JOINS = functions("joins numbers")
 _LEARNS = ("backward", "manual_backward", "step", "update")
 
 _SAME = SAME_NUMBERS
+_SAMPLERS = ((3, "sampler"), (4, "batch_sampler"))
 
 
 class FullBatchesAssumed(SourceCheck):
@@ -59,7 +60,7 @@ class FullBatchesAssumed(SourceCheck):
         """Report such a divisor, unless the loader drops its last batch."""
         for node in module.all(ast.BinOp):
             if isinstance(node.op, ast.Div) and (loader := _counted(module, node.right)) is not None:
-                if not _drops(module, loader):
+                if not _drops(module, loader) and not _is_sampled(module, loader):
                     yield At(node, f"{ast.unparse(node.right)} is more than the number of examples.", RISK)
         for mean, kept in _averages(module):
             added = [each for each in module.method_calls("append") if _is_appended_to(module, each, kept)]
@@ -149,6 +150,25 @@ def _drops(module: SourceModule, loader: ast.expr) -> bool:
     flags = [argument(each, None, "drop_last") for each in made]
     asked = [each for each in flags if each is not None and literal(module, each) is not False]
     return bool(asked) or any(word.arg is None for each in made for word in each.keywords)
+
+
+def _is_sampled(module: SourceModule, loader: ast.expr) -> bool:
+    """Tell a loader with a sampler of the program's own, which says how many examples there are."""
+    found = _calls_behind(module, loader)
+    found += [
+        each
+        for call in found
+        for made in module.resolver.results_of(call)
+        for each in _calls_behind(module, made)
+    ]
+    loaders = [each for each in found if module.qualify(each.func) == LOADER]
+    given = [argument(each, place, name) for each in loaders for place, name in _SAMPLERS]
+    made = [each for sampler in given if sampler is not None for each in _calls_behind(module, sampler)]
+    return any(not (module.qualify(each.func) or "").startswith("torch.") for each in made)
+
+
+def _calls_behind(module: SourceModule, node: ast.expr) -> list[ast.Call]:
+    return [each for each in value_origins(module.home(node), node) if isinstance(each, ast.Call)]
 
 
 def _is_mean(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:

@@ -63,18 +63,35 @@ class SeededInEveryEpoch(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a seed in the loop around the batches, or in what it calls, that is the same each time."""
-        loops: dict[ast.AST, ast.AST] = {}
+        loops: dict[ast.AST, set[ast.AST]] = {}
         for trace in module.traces:
             for loop in trace.training_loops():
                 around = [frame.node for frame in loop.path if frame.kind == "loop"]
-                loops.update(dict.fromkeys(around[-2:], loop.node))
+                for each in around[-2:]:
+                    loops.setdefault(each, set()).add(loop.node)
         told: set[ast.AST] = set()
-        for epochs in loops:
+        for epochs, batches in loops.items():
             if isinstance(epochs, (ast.For, ast.While)) and not _makes_an_optimizer(module, epochs):
                 for seed in _seeds_in(module, epochs, _changing(module, epochs), _DEEP, set()):
-                    if seed not in told:
-                        told.add(seed)
-                        yield At(seed, "The seed is set to the same number in each turn of this loop.", RISK)
+                    if seed in told or all(_is_seeded_anew(module, epochs, each, seed) for each in batches):
+                        continue
+                    told.add(seed)
+                    yield At(seed, "The seed is set to the same number in each turn of this loop.", RISK)
+
+
+def _is_seeded_anew(
+    module: SourceModule, epochs: ast.For | ast.While, batches: ast.AST, seed: ast.Call
+) -> bool:
+    """Tell a seed behind the batches, for an evaluation, while those have another in each turn: `seed(epoch)`."""
+    around = [*module.ancestors(batches), batches]
+    place = next((at for at, each in enumerate(epochs.body) if each in around), len(epochs.body))
+    is_behind = any(each in module.ancestors(seed) for each in epochs.body[place + 1 :])
+    calls = [each.value for each in epochs.body[:place] if isinstance(each, ast.Expr)]
+    same = [
+        call for call in calls if isinstance(call, ast.Call) and ast.dump(call.func) == ast.dump(seed.func)
+    ]
+    changing = _changing(module, epochs)
+    return is_behind and any(_varies(given, changing) for call in same for given in _given(call))
 
 
 def _seeds_in(
