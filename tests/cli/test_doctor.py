@@ -56,6 +56,15 @@ def test_a_clean_script_keeps_its_output_and_gives_0(tmp_path):
     assert "\x1b" not in ran.stderr
 
 
+def test_a_run_without_a_step_is_not_called_clean(tmp_path):
+    text = TRAINING.replace("range(8)", "range(int(sys.argv[1]))")
+    ran = truestep("doctor", script(tmp_path, text), "0", cwd=tmp_path)
+    assert ran.returncode == 0
+    assert "no step was watched" in ran.stderr
+    assert "no optimizer stepped, so nothing was seen of a training" in ran.stderr
+    assert "nothing found" not in ran.stderr
+
+
 def test_a_finding_gives_1_and_names_the_line_once(tmp_path):
     ran, document = run_json(tmp_path, FAULTY)
     assert ran.returncode == 1

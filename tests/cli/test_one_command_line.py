@@ -268,6 +268,21 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
         ),
         (("checkpoints", "verify", "runs", "--step"), "no option '--step'. There are: --help"),
         (("checkpoints", "verify", "runs", "--hlep"), "no option '--hlep'. Did you mean '--help'"),
+        (
+            ("checkpoints", ".", "verify"),
+            "a command stands before it. ",
+        ),
+        (("checkpoints", ".", "delete"), "checkpoints prune FOLDER"),
+        (("checkpoints", "rm", "."), "truestep checkpoints prune runs/digits --last 2"),
+        (
+            ("dtypes", "float33"),
+            "'float33' is more than this command takes. Write:",
+        ),
+        (
+            ("read", "https://example.org/a/b"),
+            "It is an address, and files of this machine are read: fetch it",
+        ),
+        (("checkpoints", "s3://bucket/runs"), "It is an address"),
         (("checkpoints", "missing"), "no command or folder 'missing'"),
         (("doctor", "--json", "out.json", "train.py"), "--out out.json train.py"),
         (("doctor", "--epochs", "1", "train.py"), "truestep doctor train.py --epochs"),

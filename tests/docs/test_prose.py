@@ -69,6 +69,7 @@ SMOOTH |= {
         "without-a-data-set",
         "value-from-a-loss",
         "freeze-in-the-loop",
+        "start-one-network-later",
         "what-a-seed-leaves-open",
     )
 }

@@ -77,6 +77,30 @@ def test_the_operation_in_which_examples_meet_is_named(kind):
     assert "(model.middle)" in message
 
 
+class Recurrent(nn.Module):
+    def __init__(self, cell, *, batch_first, way):
+        super().__init__()
+        self.cell, self.head, self.way = cell(5, 6, batch_first=batch_first), nn.Linear(6, 3), way
+
+    def forward(self, x):
+        if self.way == "turned":
+            x = x.transpose(0, 1)
+        out = self.cell(x)[0]
+        return self.head(
+            out.mean(1) if self.way == "mean" else out[-1] if self.way == "turned" else out[:, -1]
+        )
+
+
+@pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])
+@pytest.mark.parametrize("way", ["last", "mean"])
+def test_a_batch_that_is_gone_through_as_time_is_seen_at_its_last_example(cell, way):
+    x, y = torch.randn(8, 7, 5), torch.randint(3, (8,))
+    (message,) = message_of("DATA015", Recurrent(cell, batch_first=False, way=way), (x,), y)
+    assert message.startswith("The output for the last example depends on the others of its batch")
+    assert message_of("DATA015", Recurrent(cell, batch_first=True, way=way), (x,), y) == []
+    assert message_of("DATA015", Recurrent(cell, batch_first=False, way="turned"), (x,), y) == []
+
+
 def test_a_layer_of_torch_s_is_named_by_its_path():
     x, y = torch.randn(16, 6), torch.randint(3, (16,))
     (message,) = message_of("DATA015", Net(Attention()), (x,), y)

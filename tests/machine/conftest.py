@@ -9,10 +9,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+from support import warm
 
 SOURCE = Path(__file__).parent / "gpus" / "nvml_stand_in.c"
 COMPILER = shutil.which("cc") or shutil.which("gcc") or shutil.which("clang")
 GIB = 2**30
+NVML = "libnvidia-ml.so.1"
+
+# `truestep` where the linker is too late to read LD_LIBRARY_PATH: a library that is loaded is found by its name
+COMMAND = f"""
+import ctypes, pathlib, runpy, sys
+here = sys.argv.index("--")
+for folder in sys.argv[1:here]:
+    for library in pathlib.Path(folder).glob("{NVML}"):
+        ctypes.CDLL(library)
+sys.argv = ["truestep", *sys.argv[here + 1:]]
+runpy.run_module("truestep", run_name="__main__", alter_sys=True)
+"""
 
 # one healthy card, as the lines of the stand-in's file
 H200 = {
@@ -83,8 +96,10 @@ class Machine:
         }
 
     def run(self, *arguments: str, **settings) -> subprocess.CompletedProcess[str]:
-        """Run `truestep ARGUMENTS` on this machine."""
-        return self._child(["-m", "truestep", *arguments], settings)
+        """Run `truestep ARGUMENTS` on this machine, forked from a process that never looked for its library."""
+        settings = {"env": self.environment, "timeout": 60} | settings
+        folders = settings["env"]["LD_LIBRARY_PATH"].split(os.pathsep)
+        return warm.run("-c", COMMAND, *folders, "--", *arguments, **settings)
 
     def python(self, code: str, **settings) -> subprocess.CompletedProcess[str]:
         """Run Python code on this machine."""
@@ -107,8 +122,17 @@ def build_stand_in(tmp_path_factory):
     def build(driver: str = "580") -> Path:
         if driver not in built:
             folder = tmp_path_factory.mktemp(f"driver{driver}")
-            library = folder / "libnvidia-ml.so.1"
-            flags = ["-shared", "-fPIC", "-O1", "-Wall", "-Wextra", "-Werror", f"-DDRIVER={driver}"]
+            library = folder / NVML
+            flags = [
+                "-shared",
+                "-fPIC",
+                "-O1",
+                "-Wall",
+                "-Wextra",
+                "-Werror",
+                f"-DDRIVER={driver}",
+                f"-Wl,-soname,{NVML}",
+            ]
             subprocess.run([COMPILER, *flags, "-o", library, SOURCE], check=True)
             built[driver] = library
         return built[driver]

@@ -351,6 +351,42 @@ for epoch in run.epochs(2):
     "optimizer and module exchanged": ("run.learner(adamw, model)", r"It comes first, .*run\.learner\(net, lambda p"),
     "a model for a directory": ("ts.Run(model)", r"ts\.Run was given a Sequential first\. Give the directory"),
     "a file to go on from": ("ts.Run(folder / 'x', resume='runs/x/1.pt')", r"names a file.*ts\.load_weights\(module, path\)"),
+    "a file beside the script to go on from": ("ts.Run(folder / 'x', resume='best.pt')", r"names a file"),
+    "batches by hand, too many": (
+        "batches = iter(run.batches(train))\nfor _ in range(9):\n    net.update(loss, next(batches))",
+        r"this pass of run\.batches has ended.*which begins each pass anew",
+    ),
+    "batches by hand among steps": (
+        "batches = iter(run.batches(train))\nfor step in run.steps(9):\n    net.update(loss, next(batches))",
+        r"this pass of run\.batches has ended",
+    ),
+    "a batch by hand behind a pass": (
+        "batches = run.batches(train)\nwhile True:\n    net.update(loss, next(batches))",
+        r"this pass of run\.batches has ended",
+    ),
+    "an example without its batch": (
+        "net.update(lambda x: net(x)[:1].square(), inputs[0])",
+        r"The loss has shape \(1,\), expected \(3,\).*each tensor of it is given as x\[None\]",
+    ),
+    "a transition without its batch": (
+        "net.update(lambda b: net(b['state'])[b['action']].square()[None], {'state': inputs[0], 'action': torch.tensor(1)})",
+        r"lacks that dimension: each tensor of it is given as x\[None\]",
+    ),
+    "a mean that kept its dimension": (
+        loop("net.update(lambda b: loss(b).mean(0, keepdim=True), batch)"),
+        r"or the mean without a dimension: values\.mean\(\)",
+    ),
+    "an array for a module": ("net(inputs.numpy())", r"was given a ndarray\. Make one of it: net\(torch\.as_tensor"),
+    "a list for a module": ("net([0.5, 1.0, 2.0])", r"was given a list\. Make one of it"),
+    "a number for a module": ("net(1.0)", r"was given a float\. Make one of it"),
+    "a buffer for data": (
+        "class Replay:\n    def sample(self, size):\n        return inputs[:size]\nrun.data(Replay(), batch_size=4)",
+        r"Replay, which gives batches by its own sample\(\).*for step in run\.steps.*run\.track",
+    ),
+    "a share of the newest weights for a decay": (
+        "run.learner(nn.Linear(3, 2), adamw, ema=ts.EMA(decay=0.005))",
+        r"what stays of the average at an update.*write EMA\(decay=0\.995\)",
+    ),
     "weights and module exchanged": ("ts.load_weights(folder, model)", r"The module comes first"),
     "weights of a run": ("ts.load_weights(model, run)", r"write run\.directory"),
     "weights before the first save": (

@@ -142,7 +142,7 @@ def test_nothing_is_said_of_a_mode_that_is_lawful(tmp_path, capsys, change, modu
     assert "evaluation mode" not in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("kind", ["idle", "both", "together", "late"])
+@pytest.mark.parametrize("kind", ["idle", "both", "together", "late", "copied", "averaged"])
 def test_a_learner_that_nothing_updates_is_named_at_the_end(tmp_path, capsys, kind):
     run = ts.Run(tmp_path / "run", progress=False)
     net, other = (
@@ -160,6 +160,12 @@ def test_a_learner_that_nothing_updates_is_named_at_the_end(tmp_path, capsys, ki
             other.update(loss, rows)
         if kind == "together":
             ts.update([net, other], loss, rows)
+        if kind == "copied":
+            other.load_state_dict(net.state_dict())
+        if kind == "averaged":
+            with torch.no_grad():
+                for mine, given in zip(other.parameters(), net.parameters(), strict=True):
+                    mine.lerp_(given, 0.1)
     said = capsys.readouterr().err
     told = "'other' was never updated in 3 steps"
     assert (told in said) == (kind == "idle")

@@ -157,9 +157,19 @@ def leave(error):
 # what most of those that are forked import: torch._dynamo with the first optimizer, pydantic with the first option
 WORTH_LOADING = (
     "torch._dynamo",
+    "torch._subclasses.schema_check_mode",
+    "torch.profiler._cupti_monitor",
+    "torch.utils.serialization.config",
     "numpy.ma",
     "pydantic.main",
     "pydantic.type_adapter",
+    "typer._adapters",
+    "psutil",
+    "blake3",
+    "rich.rule",
+    "rich._emoji_codes",
+    "importlib.resources.readers",
+    "truestep.cli.main",
     "truestep.cli.doctor",
     "truestep.cli.train",
 )

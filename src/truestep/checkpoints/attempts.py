@@ -17,7 +17,7 @@ _UNFIT = "unfit"
 ENDINGS = ("finished", "closed")
 
 
-def _mark(directory: Path, checkpoint: str, what: int | str) -> Path:
+def _attempt_path(directory: Path, checkpoint: str, what: int | str) -> Path:
     return directory / f"{ATTEMPT}{checkpoint}-{what}"
 
 
@@ -42,9 +42,9 @@ def note_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> in
     """Count one more attempt, on the disk when this returns, and return how many there are."""
     # Nobody else counts meanwhile: the caller holds the directory's lock.
     number = 1 + count_attempts(files, directory).get(checkpoint, 0)
-    files.close(files.create(_mark(directory, checkpoint, number)))
+    files.close(files.create(_attempt_path(directory, checkpoint, number)))
     if how := ending_noted_at_checkpoint(files, directory, checkpoint):  # it is at work again
-        files.remove(_mark(directory, checkpoint, how))
+        files.remove(_attempt_path(directory, checkpoint, how))
     sync_folder(files, directory)
     return number
 
@@ -52,13 +52,13 @@ def note_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> in
 def take_back_attempt(files: CheckpointFiles, directory: Path, checkpoint: str) -> None:
     """Count one attempt less: what ended it has nothing to do with the checkpoint."""
     if number := count_attempts(files, directory).get(checkpoint, 0):
-        files.remove(_mark(directory, checkpoint, number))
+        files.remove(_attempt_path(directory, checkpoint, number))
         sync_folder(files, directory)
 
 
 def mark_end_at_checkpoint(files: CheckpointFiles, directory: Path, checkpoint: str, how: str) -> None:
     """Note that the run ended where a checkpoint stood already."""
-    files.close(files.create(_mark(directory, checkpoint, how)))
+    files.close(files.create(_attempt_path(directory, checkpoint, how)))
     sync_folder(files, directory)
 
 
@@ -73,7 +73,7 @@ def mark_unfit_checkpoints(files: CheckpointFiles, directory: Path, checkpoints:
     """Note that no run can go on from these, however often it tries; it is on the disk when this returns."""
     there = files.names(directory)
     for checkpoint in checkpoints:
-        if (mark := _mark(directory, checkpoint, _UNFIT)).name not in there:
+        if (mark := _attempt_path(directory, checkpoint, _UNFIT)).name not in there:
             files.close(files.create(mark))
     sync_folder(files, directory)
 

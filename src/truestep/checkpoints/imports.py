@@ -18,8 +18,9 @@ from truestep.core.errors import CheckpointError, did_you_mean_path
 from truestep.core.wording import byte_size
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
-_KEYS = "model state_dict model_state_dict model_state module net network weights"
-WEIGHT_KEYS = tuple(_KEYS.split())
+WEIGHT_KEYS = (
+    *("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network", "weights"),
+)
 SUFFIX = ".safetensors"
 MOST_UNPACKED = 4  # times the bytes of a file of torch.save: weights hardly get smaller by compression
 LEAST_UNPACKED_BYTES = 64 << 20  # what may always be unpacked

@@ -81,10 +81,10 @@ def gpus(
             raise OptionError("--json prints one document. For readings over time write --sample FILE.jsonl.")
         _repeat(sample, every, readings)
     else:
-        _once(as_json, form)
+        _print_once(as_json, form)
 
 
-def _once(as_json: bool, form: str) -> None:
+def _print_once(as_json: bool, form: str) -> None:
     from truestep.cli.screen import show_result, warn_on_screen
     from truestep.machine.gpus import gpus as read
 

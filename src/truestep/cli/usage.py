@@ -17,6 +17,8 @@ USAGE_ERROR = cast(type[Exception], typer.BadParameter.__mro__[1])
 EXAMPLE = "For example: "  # begins the epilog of a command whose usage has several forms
 _QUOTE = "'"
 
+_REMOVING = ("delete", "rm", "remove", "clean")
+
 # commands as other tools have them, and options of one command that are another's
 _COMMANDS = {
     **dict.fromkeys(("lint", "fix", "scan", "analyze"), "Write: truestep read train.py"),
@@ -25,6 +27,10 @@ _COMMANDS = {
         ("resume", "continue"), "A run goes on by itself: start its script again, python train.py"
     ),
     **dict.fromkeys(("list", "ls"), "Write: truestep runs"),
+    **dict.fromkeys(
+        _REMOVING,
+        "Checkpoints are removed by: truestep checkpoints prune runs/digits --last 2",
+    ),
     "tensorboard": "A run writes for it while it trains: ts.Run(directory, trackers=[ts.TensorBoardTracker()]) in the script",
 }
 _OPTIONS = {
@@ -48,7 +54,7 @@ class NamedCommands(TyperGroup):
         return super().resolve_command(ctx, args)
 
     def _unknown(self, word: str, context: Any) -> str:
-        if context.parent is None and word in _COMMANDS:
+        if word in _COMMANDS and (context.parent is None or word in _REMOVING):
             return f"There is no command {word!r}. {_COMMANDS[word]}."
         if "list" in self.commands and Path(word).is_file():
             return f"{word!r} is a file, no folder of a run. Write: truestep {context.info_name} runs/digits"
@@ -75,15 +81,30 @@ def usage_message(error: Any) -> str:
 
 def _wrong(error: Any, context: Any) -> str:
     if hasattr(error, "possibilities"):
-        return _no_option(error.option_name, context)
+        return _no_option_message(error.option_name, context)
     message = str(error.format_message())
     if message.startswith("Missing"):
         return _missing(message.partition(" Choose from:")[0].removesuffix("."), error, context)
+    if match := re.fullmatch(
+        r"Got unexpected extra arguments? \((.*)\)", message.replace("argument(s)", "arguments")
+    ):
+        return _one_too_many(match[1], context)
     if match := re.fullmatch(
         r"Invalid value for '?([^':]+)'?(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL
     ):
         return f"{match[1]}: {_with_nearest(match[2])}"
     return message
+
+
+def _one_too_many(words: str, context: Any) -> str:
+    """Say which words a command does not take; a command behind its folder stands before it."""
+    group, first = context.parent.command, words.split(maxsplit=1)[0]
+    if first in getattr(group, "commands", ()) or first in _REMOVING:
+        name = "prune" if first in _REMOVING else first
+        whole = f"{context.parent.command_path} {name} FOLDER"
+        return f"{first!r} stands behind the folder, and a command stands before it. Write: {whole}"
+    usage = " ".join(context.get_usage().split()).removeprefix("Usage: ")
+    return f"{words!r} is more than this command takes. Write: {usage}"
 
 
 def _missing(message: str, error: Any, context: Any) -> str:
@@ -99,10 +120,10 @@ def _missing(message: str, error: Any, context: Any) -> str:
 def refuse_command_option(word: str, context: Any) -> None:
     """End with a message where an option stands in the place of the file whose own arguments are passed on unread."""
     if word.startswith("-"):
-        context.fail(_no_option(word.partition("=")[0], context))
+        context.fail(_no_option_message(word.partition("=")[0], context))
 
 
-def _no_option(word: str, context: Any) -> str:
+def _no_option_message(word: str, context: Any) -> str:
     known = {name for option in context.command.params for name in _long_names(option)}
     if elsewhere := _OPTIONS.get((str(context.info_name), word)):
         return f"There is no option {word!r} here. {elsewhere}."

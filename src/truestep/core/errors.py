@@ -19,6 +19,7 @@ Each says what happened with its values, why it matters, and what to write inste
 
 import difflib
 import numbers
+import re
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -108,6 +109,8 @@ def did_you_mean_path(path: Path) -> str:
 
     Where something else than was meant has the name, it says what that is.
     """
+    if re.match(r"[A-Za-z][A-Za-z0-9+.-]+:[/\\]", str(path)):  # a drive of Windows has one letter
+        return " It is an address, and files of this machine are read: fetch it first, with git clone or curl -O."
     if path.exists():
         return _what_it_is(path)
     if path.is_symlink():

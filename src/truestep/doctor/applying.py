@@ -107,7 +107,7 @@ def _apply(check: SourceCheck, module: SourceModule, reading: SourceReading) -> 
                 reading.abstentions.append(Abstention(check.code, place, opening))
             elif not _is_excused(check, home, found.node):
                 seen.add((place.path, place.line))
-                _report(check, home, found, reading)
+                _add_finding(check, home, found, reading)
         reading.abstentions += _cut_short(check, module)
     except Exception as error:  # noqa: BLE001 - one broken check must not hide what the others find
         reading.failures.append(CheckFailure(check.code, module.path, f"{type(error).__name__}: {error}"))
@@ -126,7 +126,7 @@ def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | N
     return None
 
 
-def _report(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
+def _add_finding(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
     severity, message = found.severity, found.message

@@ -69,14 +69,14 @@ def fix_files(findings: Iterable[Finding], *, write: bool) -> list[FixedFile]:
         if (target := Path(path).resolve()) in seen:
             continue
         seen.add(target)
-        of_file = _of_notebook if path.endswith(".ipynb") else _of_script
+        of_file = _fix_notebook if path.endswith(".ipynb") else _fix_script
         found = of_file(path, list(group), write)
         if found.findings:
             fixed.append(found)
     return fixed
 
 
-def _of_script(path: str, findings: Sequence[Finding], write: bool) -> FixedFile:
+def _fix_script(path: str, findings: Sequence[Finding], write: bool) -> FixedFile:
     raw = Path(path).read_bytes()
     is_page = Path(path).suffix in markdown.ENDINGS
     encoding = _encoding_of_page(raw) if is_page else tokenize.detect_encoding(io.BytesIO(raw).readline)[0]
@@ -91,7 +91,7 @@ def _encoding_of_page(raw: bytes) -> str:
     return "utf-8-sig" if raw.startswith(codecs.BOM_UTF8) else "utf-8"
 
 
-def _of_notebook(path: str, findings: Sequence[Finding], write: bool) -> FixedFile:
+def _fix_notebook(path: str, findings: Sequence[Finding], write: bool) -> FixedFile:
     """Rewrite cells; a notebook that is not laid out as Jupyter does is left, for all its lines would change."""
     text = Path(path).read_bytes().decode("utf-8")
     document = json.loads(text)

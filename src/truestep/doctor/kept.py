@@ -36,7 +36,7 @@ def cached_source_reading(folder: Path, key: str) -> SourceReading | None:
     """Return what was found, if it is kept whole."""
     try:
         document = store.read_cached(folder, key)
-        return None if document is None else _reading_of(document)
+        return None if document is None else _reading_from_json(document)
     except (ValueError, TypeError, KeyError):
         return None
 
@@ -64,7 +64,7 @@ def _document(reading: SourceReading) -> dict[str, Any]:
     }
 
 
-def _reading_of(document: dict[str, Any]) -> SourceReading:
+def _reading_from_json(document: dict[str, Any]) -> SourceReading:
     return SourceReading(
         findings=[_finding(each) for each in document["findings"]],
         abstentions=[

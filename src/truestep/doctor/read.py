@@ -226,7 +226,7 @@ def _parse_all(unit: SourceUnit) -> SourceReading:
     reading = SourceReading(num_files=len(unit.named))
     for path in unit.named:
         for text, _ in _contents(path, reading):
-            _tried(parse_source, text, str(path), reading)
+            _parse_or_lose(parse_source, text, str(path), reading)
         count_source_read(path)
     return reading
 
@@ -300,12 +300,12 @@ def _parsed(
     """Parse the programs of a file; what is no Python is named."""
     programs = []
     for part, (text, blocks) in enumerate(contents):
-        module = _tried(partial(project.add, part=part), text, path, reading)
+        module = _parse_or_lose(partial(project.add, part=part), text, path, reading)
         programs += [_ReadProgram(module, project, blocks)] if module is not None else []
     return programs
 
 
-def _tried(
+def _parse_or_lose(
     parse: Callable[[str, str], Result], text: str, path: str, reading: SourceReading
 ) -> Result | None:
     try:

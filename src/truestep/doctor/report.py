@@ -45,12 +45,21 @@ class WatchedRunReport:
         broke = [failure for notes in self.others for failure in notes.failures]
         return [*self.reading.failures, *self.watch.failures, *broke]
 
+    @property
+    def has_steps(self) -> bool:
+        """Whether an optimizer stepped, in any process: without a step nothing was seen of a training."""
+        return bool(self.watch.history.num_steps) or any(each.num_steps for each in self.others)
+
     def watched(self, *, abstentions: bool = False) -> list[str]:
         """Return, in a few lines, what was watched and the cost; with `abstentions`, also which checks did not run and why."""
         history, watch = self.watch.history, self.watch
         models = ", ".join(sorted(history.model_names)) or "no model"
         optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
         lines = [f"watched {_steps(history)}: {models}; {optimizers}"]
+        if not self.has_steps:
+            lines.append(
+                "no optimizer stepped, so nothing was seen of a training: do the script's arguments make it take a step?"
+            )
         lines += [
             f"watched {_number(num_steps_watched(notes.num_steps), 'step')} of {notes.num_steps} in {notes.process}"
             for notes in self.others
@@ -152,7 +161,7 @@ def make_report(
 ) -> WatchedRunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others
-    outcome = _shown(outcome, script)
+    outcome = _with_shown_places(outcome, script)
     report = WatchedRunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
     report.is_unparsed = any(str(each) in reading.lost_files for each in script.sources())
@@ -174,7 +183,7 @@ def make_report(
     return report
 
 
-def _shown(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
+def _with_shown_places(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
     place = outcome.error_place
     warned = [(script.shown(at), text) for at, text in outcome.warnings]
     return replace(outcome, error_place=script.shown(place) if place else None, warnings=warned)
@@ -193,14 +202,14 @@ class _FileText:
 
     def line(self, place: Place) -> str:
         """Return the line at a place."""
-        number = self._joined(place).line
+        number = self._notebook_place(place).line
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
     def hides(self, finding: Finding) -> bool:
         """Tell whether a comment hides a finding."""
-        return self._ignores.hide(replace(finding, place=self._joined(finding.place)))
+        return self._ignores.hide(replace(finding, place=self._notebook_place(finding.place)))
 
-    def _joined(self, place: Place) -> Place:
+    def _notebook_place(self, place: Place) -> Place:
         return self._notebook.joined_place(place) if self._notebook is not None and place.cell else place
 
 

@@ -62,7 +62,7 @@ class LayerOptions:
             return []
         before = json.loads(saved["layers"])
         if "moved" not in saved:  # an older version looked into no object
-            before = _with_objects_of(self._at_start, before)
+            before = _merge_object_options(self._at_start, before)
         for path, name, value in _each(saved.get("moved", {})):
             now, then = (layers.get(path, ["", {}])[1] for layers in (self._at_start, before))
             if name in now and (value is None or now[name] == plain_value_text(value)):
@@ -141,7 +141,7 @@ def _kind(layer: nn.Module) -> type:
     return kind.__bases__[1] if kind.__bases__[0].__name__ == "FSDPModule" else kind
 
 
-def _with_objects_of(layers: Layers, saved: Layers) -> Layers:
+def _merge_object_options(layers: Layers, saved: Layers) -> Layers:
     """Return `saved` with what `layers` has of objects that layers hold."""
     within = {
         path: {name: text for name, text in own[1].items() if "." in name} for path, own in layers.items()

@@ -14,6 +14,9 @@ from truestep.core.wording import a_type
 from truestep.engine.exchange import ValueExchange, copy_values
 from truestep.engine.processes.shards import is_divided_over_ranks, part_on_this_rank
 
+LEAST_DECAY = 0.1
+"""The least decay other than 0: below it two numbers are most likely exchanged, the share that stays and that which is new."""
+
 
 @dataclass(frozen=True)
 class EMA(HelpfulAttributes):
@@ -45,6 +48,12 @@ class EMA(HelpfulAttributes):
         if not 0 <= self.decay < 1:
             raise OptionError(
                 f"EMA(decay={self.decay}): the decay lies between 0 (no memory) and 1 (never changes); 0.999 is usual."
+            )
+        if 0 < self.decay < LEAST_DECAY:
+            raise OptionError(
+                f"EMA(decay={self.decay}): the decay is what stays of the average at an update, and so little averages nothing. "
+                f"Where it is the share of the newest weights (tau, momentum) write EMA(decay={1 - self.decay:.6g}); without an "
+                "average leave ema= out."
             )
 
     def decay_at(self, updates: int) -> float:

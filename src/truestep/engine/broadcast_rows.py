@@ -12,8 +12,10 @@ from truestep.engine.losses import LossOutput
 
 _MOST_NODES = 64
 _MEETING = ("Sub", "Rsub", "Expand")  # a difference by hand, and what torch's own losses do to their inputs
-_MOVES = "Unsqueeze View Reshape Expand Transpose Permute T UnsafeView Alias Index Slice"
-_ON_PURPOSE = tuple(_MOVES.split())
+_ON_PURPOSE = (
+    *("Unsqueeze", "View", "Reshape", "Expand", "Transpose", "Permute", "T", "UnsafeView"),
+    *("Alias", "Index", "Slice"),
+)
 
 
 def tell_of_broadcast_rows(names: str, part: LossOutput) -> None:

@@ -113,7 +113,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     return totals.answer()
 
 
-def _made(data: Any) -> Iterable[MadeBatch]:
+def _batches_to_evaluate(data: Any) -> Iterable[MadeBatch]:
     """Return the batches, each with what its source knows of it."""
     if isinstance(data, BatchSource):
         return data.made_for_evaluation()
@@ -123,7 +123,7 @@ def _made(data: Any) -> Iterable[MadeBatch]:
 def _compared(data: Any, world: World | None) -> Iterator[MadeBatch]:
     """Compare what the ranks have read of a stream at its first batch, its second, fourth and so on, and at its end."""
     number, read = 0, ""
-    for number, each in enumerate(_made(data), 1):
+    for number, each in enumerate(_batches_to_evaluate(data), 1):
         read = each.read
         if world is not None and read and number & (number - 1) == 0:
             _compare(world, number, read, data)

@@ -97,7 +97,7 @@ def _stay(learner: "Learner", name: str, /, *arguments: Any, **keywords: Any) ->
     if name == "to":
         device, dtype, *_ = torch._C._nn._parse_to(*arguments, **keywords)
     tensors = [*learner.module.parameters(), *learner.module.buffers()]
-    if not all(_is_so(each, device, dtype) for each in tensors):
+    if not all(_has_device_and_dtype(each, device, dtype) for each in tensors):
         written = ", ".join([*map(repr, arguments), *(f"{key}={value!r}" for key, value in keywords.items())])
         raise OptionError(
             f"net.{name}({written}) would change the learner {learner.name!r} under its optimizer. The run decides where a learner "
@@ -108,7 +108,9 @@ def _stay(learner: "Learner", name: str, /, *arguments: Any, **keywords: Any) ->
     return learner
 
 
-def _is_so(tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype | None) -> bool:
+def _has_device_and_dtype(
+    tensor: torch.Tensor, device: torch.device | None, dtype: torch.dtype | None
+) -> bool:
     own = tensor.device
     here = device is None or (device.type == own.type and device.index in (None, own.index))
     return here and (dtype is None or not tensor.is_floating_point() or dtype == tensor.dtype)

@@ -29,7 +29,12 @@ from truestep.engine.splitting import BatchSplitting, MicroBatch
 from truestep.engine.taken_for_module import refuse_to_be_taken
 from truestep.engine.untrained import warn_of_frozen
 from truestep.engine.update import Loss, update_together
-from truestep.engine.wrong_calls import learner_is_no_pickle, wrong_evaluate_message, wrong_update_message
+from truestep.engine.wrong_calls import (
+    learner_is_no_pickle,
+    note_no_tensors,
+    wrong_evaluate_message,
+    wrong_update_message,
+)
 
 _HALF = (torch.float16, torch.bfloat16)
 
@@ -69,7 +74,11 @@ class Learner:
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Call the module; inputs are brought to the type of its weights where a mode keeps them in another one."""
         if self._input_dtype is None:
-            return self._parts.module(*inputs, **named_inputs)
+            try:
+                return self._parts.module(*inputs, **named_inputs)
+            except TypeError as error:
+                note_no_tensors(error, (*inputs, *named_inputs.values()))
+                raise
         output = self._parts.module(
             *cast_to_precision(inputs, self._input_dtype),
             **cast_to_precision(named_inputs, self._input_dtype),

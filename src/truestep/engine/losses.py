@@ -237,6 +237,13 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
                 "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
             )
+        if values.shape == (1,):
+            raise LossError(
+                f"The loss has shape (1,), expected {expected}: one value per example. The batch counts as {num_examples}, "
+                "by its tensors' first dimension. If it is one example, it lacks that dimension: each tensor of it is given as "
+                "x[None]. If the loss is a mean over the batch, return the values themselves, or the mean without a dimension: "
+                "values.mean()."
+            )
         if values.ndim == 1:
             raise LossError(
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a "

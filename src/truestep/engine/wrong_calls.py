@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What to write where `update` or a loss is called with other arguments than it takes."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +19,10 @@ CORRECT = (
     "def correct(batch): x, y = batch; return (net(x).argmax(1) == y).float(), and then net.evaluate(correct, run.data(test_set, "
     "batch_size=256))."
 )
-_OF_TRAINER = "predictions label_ids eval_pred eval_preds eval_prediction EvalPrediction compute_metrics"
-_PREDICTIONS = tuple(_OF_TRAINER.split())
+_PREDICTIONS = (  # names in a compute_metrics of the Trainer
+    *("predictions", "label_ids", "eval_pred", "eval_preds", "eval_prediction", "EvalPrediction"),
+    "compute_metrics",
+)
 _MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they stand beside
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 
@@ -136,6 +138,16 @@ def learner_is_no_pickle(name: str) -> str:
         'torch.save(net.module.state_dict(), "weights.pt"); for a copy of the model, copy.deepcopy(net.module); '
         "for an average of the weights, as AveragedModel keeps it, run.learner(module, optimizer, ema=ts.EMA(0.999))."
     )
+
+
+def note_no_tensors(error: TypeError, inputs: Sequence[object]) -> None:
+    """Note beside what a layer raised for a number, list or array what a module takes."""
+    given = [each for each in inputs if not isinstance(each, Tensor)]
+    if given and "must be Tensor, not" in str(error) and len(given) == len(inputs):
+        error.add_note(
+            f"truestep: a module takes tensors on the run's device, and was given {a_type(given[0])}. Make one of it: "
+            "net(torch.as_tensor(x, dtype=torch.float32, device=run.device)); for class or token numbers leave dtype= out."
+        )
 
 
 def tell_observer_of(error: Exception, batch: Any, observer: "UpdateObserver") -> None:

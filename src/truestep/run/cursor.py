@@ -43,7 +43,7 @@ class RunStreams(dict[str, StreamCursor]):
             return []
         saved = awaited.state_dict()
         stream.load_state_dict(saved)
-        return _told(label, stream.changes(saved))
+        return _data_changed_messages(label, stream.changes(saved))
 
     @property
     def num_sources(self) -> int:
@@ -107,7 +107,7 @@ class RunStreams(dict[str, StreamCursor]):
                 self._steps()
             label = saved.get("label", name)
             if name in self:
-                found += _told(label, self[name].changes(saved))
+                found += _data_changed_messages(label, self[name].changes(saved))
             # what was made after the start comes again when the code gets there
             elif not saved.get("late"):
                 raise DataError(
@@ -124,7 +124,7 @@ class RunStreams(dict[str, StreamCursor]):
             self[name].load_state_dict(saved)
 
 
-def _told(label: str, changes: list[str]) -> list[str]:
+def _data_changed_messages(label: str, changes: list[str]) -> list[str]:
     said = f"The data of {label!r} is not what the run was saved with ({'; '.join(changes)})"
     return [said] if changes else []
 

@@ -29,7 +29,7 @@ def _slurm() -> LauncherJob | None:
         return None
     array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
     name = f"{array}_{task}" if array and task else job
-    return _launch(f"slurm:{name}", os.environ.get("SLURM_RESTART_COUNT"))
+    return _launcher_job(f"slurm:{name}", os.environ.get("SLURM_RESTART_COUNT"))
 
 
 def _torchelastic() -> LauncherJob | None:
@@ -37,12 +37,12 @@ def _torchelastic() -> LauncherJob | None:
     if not name:
         return None
     if os.environ.get("SLURM_JOB_ID"):
-        return _launch("torchelastic", os.environ.get("TORCHELASTIC_RESTART_COUNT"))
+        return _launcher_job("torchelastic", os.environ.get("TORCHELASTIC_RESTART_COUNT"))
     # "none" is torchrun's name for all runs that were given none: the agent, which starts a worker again, tells them apart
     agent = f"{socket.gethostname()}:{os.getppid()}" if name == "none" else name
-    return _launch(f"torchelastic:{agent}", os.environ.get("TORCHELASTIC_RESTART_COUNT"))
+    return _launcher_job(f"torchelastic:{agent}", os.environ.get("TORCHELASTIC_RESTART_COUNT"))
 
 
-def _launch(job: str, count: str | None) -> LauncherJob:
+def _launcher_job(job: str, count: str | None) -> LauncherJob:
     attempt = count if count and count.isdigit() else "0"
     return LauncherJob(job, attempt, attempt != "0")

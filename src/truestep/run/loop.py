@@ -18,6 +18,14 @@ from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
+PASS_ENDED = (
+    "this pass of run.batches has ended, and next() asks for a batch more. Write for batch in run.batches(source): within "
+    "for epoch in run.epochs(20):, which begins each pass anew"
+)
+"""What a StopIteration says that nobody but a loop takes."""
+
+Pass = Generator[Any, None, str]
+
 
 class RunLoop:
     """Moves the cursor; the session decides what happens at each boundary."""
@@ -73,8 +81,8 @@ class RunLoop:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
 
-    def batches(self, stream: StreamCursor, keeps: object, limit: int | None = None) -> Generator[Any]:
-        """Yield the rest of a pass; the leader's requests are the moments between two steps.
+    def batches(self, stream: StreamCursor, keeps: object, limit: int | None = None) -> Pass:
+        """Yield the rest of a pass; the leader's requests are the moments between two steps. It returns what `next` is told.
 
         A generator is closed in the same way by `break`, by an exception and by the garbage collector. So how a loop was left is
         not asked here: it is decided by what follows.
@@ -85,11 +93,11 @@ class RunLoop:
         leads = cursor.leader is None
         if cursor.finished:
             cursor.cut = cursor.cut or stream.num_left(limit) != 0
-            return
+            return PASS_ENDED
         if not stream.begin(leads=leads, limit=limit):
             session.pass_skipped(stream)
-            return
-        self._begun(stream, leads=leads)
+            return PASS_ENDED
+        self._note_pass_begun(stream, leads=leads)
         reader = stream.reader = stream.read()
         try:
             for made in reader:
@@ -107,10 +115,10 @@ class RunLoop:
         finally:
             self._closed(stream, reader, leads=leads)
         if leads:
-            cursor.done = cursor.step
             session.pass_done(stream)
+        return PASS_ENDED
 
-    def _begun(self, stream: StreamCursor, *, leads: bool) -> None:
+    def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         self._session.pass_begun(stream, leads=leads)
         if leads:
             self._files.look(at_once=True)

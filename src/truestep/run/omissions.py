@@ -26,6 +26,9 @@ class RunOmissions:
         self._is_logged = False  # something, in this epoch
         self._seen_evaluating: set[str] = set()
         self._begun_at: int | None = None
+        self._written: dict[
+            str, int
+        ] = {}  # how often each learner's weights had been written when the loop began
         self._num_outside = 0  # updates before any loop of the run
         self._updated_at: int | None = None  # the step of the last update in the body of a loop over batches
         self.computes_from = 0
@@ -39,6 +42,7 @@ class RunOmissions:
         """Note the step at which this process begins, and look at what came before."""
         if self._begun_at is None:
             self._begun_at = self._cursor.step
+            self._written = {name: _times_written(each) for name, each in self._learners.items()}
             if self._num_outside:
                 self._tell_of_updates_outside()
 
@@ -188,10 +192,13 @@ class RunOmissions:
         self._look_for_metrics("did not come before the training ended")
 
     def _look_for_idle_learners(self) -> None:
-        """Say which learners have no update of their own, where others have: one that a late start awaits is not idle."""
+        """Say which learners have no update of their own, where others have: one that a late start awaits, or whose weights
+        came by `load_state_dict` or a hand-written average, is not idle.
+        """
         learners = self._learners.values()
         idle = [each for each in learners if not (each.counters.updates or each.counters.skipped)]
         idle = [each for each in idle if not each.options.starts_at]
+        idle = [each for each in idle if self._written.get(each.name) in (None, _times_written(each))]
         if self.is_stepped_by_hand or not 0 < len(idle) < len(learners):
             return
         for each in idle:
@@ -247,3 +254,8 @@ class RunOmissions:
             for name in learner.schedules.waits_for:
                 schedule = f"ts.plateau(o, metric={name!r}) of {learner.name!r}"
                 yield name, schedule, "the learning rate never changes"
+
+
+def _times_written(learner: LearnerParts) -> int:
+    """Return how often anything was written into a learner's weights, by torch's own count."""
+    return sum(each._version for each in learner.module.parameters())

@@ -37,7 +37,7 @@ class CodeOfRun:
         return dict(self._hashes)
 
     def _note(self, module: ModuleType) -> None:
-        path = _source(module)
+        path = _own_source_path(module)
         if path is None:
             return
         try:
@@ -69,10 +69,10 @@ def name_of_run_script() -> str:
 
 def source_of_main() -> Path | None:
     """Return the script that runs; None in a notebook, and where the program is an installed one (pytest)."""
-    return _source(sys.modules["__main__"])
+    return _own_source_path(sys.modules["__main__"])
 
 
-def _source(module: ModuleType) -> Path | None:
+def _own_source_path(module: ModuleType) -> Path | None:
     file = getattr(module, "__file__", None)
     if not isinstance(file, str) or not file.endswith(".py") or is_library_file(file):
         return None

@@ -68,11 +68,11 @@ class LoopNumbers(Iterator[int]):
 class Batches(Iterator[Any]):
     """The batches of a pass; `len()` gives how many are left, and a TypeError where its data is a stream."""
 
-    def __init__(self, batches: Generator[Any], num_left: int | None) -> None:
+    def __init__(self, batches: Generator[Any, None, str], num_left: int | None) -> None:
         self._batches, self._num_left = batches, num_left
         self._was_begun = False
 
-    def __iter__(self) -> Generator[Any]:
+    def __iter__(self) -> Generator[Any, None, str]:
         if self._was_begun and inspect.getgeneratorstate(self._batches) == inspect.GEN_CLOSED:
             raise OptionError(
                 "These batches have been given out: what run.batches(source) returns is one pass. Call it anew for each: "

@@ -49,7 +49,9 @@ def launched_rank(environment: Mapping[str, str] = os.environ) -> LaunchedRank |
             )
         local = local_rank if local_rank is not None else _argument()
         place = RankInWorld(rank, size, rank if local is None else local)
-        return LaunchedRank(place, *_address(environment, by, is_one_machine=local_size in (None, size)), by)
+        return LaunchedRank(
+            place, *_rendezvous_address(environment, by, is_one_machine=local_size in (None, size)), by
+        )
     return None
 
 
@@ -68,7 +70,7 @@ def _argument() -> int | None:
     return None
 
 
-def _address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -> tuple[str, int]:
+def _rendezvous_address(environment: Mapping[str, str], by: str, *, is_one_machine: bool) -> tuple[str, int]:
     """Return where rank 0 waits for the others."""
     port = _number(environment, "MASTER_PORT")
     if port is None:

@@ -30,7 +30,7 @@ class RunRates:
 
     def epoch_ended(self) -> None:
         """Step the schedules that count epochs, of the learners that have been updated."""
-        self._look_at_own_rates()
+        self._warn_of_rates_set_by_hand()
         for learner in self._learners.values():
             if not learner.schedules.per_epoch:
                 continue
@@ -40,7 +40,7 @@ class RunRates:
 
     def look(self, stream: StreamCursor) -> None:
         """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
-        self._look_at_own_rates()
+        self._warn_of_rates_set_by_hand()
         self._stream = self._stream or stream
         place = _place_in(self._cursor, stream, self._total_epochs)
         if stream is not self._stream or place is None or place.remaining < LAST_PART:
@@ -49,7 +49,7 @@ class RunRates:
             if learner.schedules.names and not self._screen.has_said(_key(learner)):
                 self._look_at(learner, place)
 
-    def _look_at_own_rates(self) -> None:
+    def _warn_of_rates_set_by_hand(self) -> None:
         for learner in self._learners.values():
             key = f"rate of {learner.name} by hand"
             if not self._screen.has_said(key) and (found := learner.schedules.set_by_hand()):

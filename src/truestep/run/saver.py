@@ -159,7 +159,7 @@ class RunSaver:
     def save_now(self, reason: str, *, only_if: Callable[[], bool] | None = None) -> str | None:
         """Save at once, wait until it is on disk, and return the checkpoints' path; None where `only_if` said no."""
         saved = self._save(reason, only_if=only_if)
-        return self._newest() if saved else None
+        return self._newest_folder() if saved else None
 
     def save_at_end(self, reason: str, *, complete: bool = True) -> str:
         """Save where the run stands, at its end; return where it is, and what the next start goes on from."""
@@ -181,7 +181,7 @@ class RunSaver:
         return self._where_saved(complete=complete)
 
     def _where_saved(self, *, complete: bool) -> str:
-        saved = self._newest()
+        saved = self._newest_folder()
         if complete:
             return saved
         there = self.files.store.usable()
@@ -196,7 +196,7 @@ class RunSaver:
             found.name for found in whole if found.name == self._went_on_from or not _finds_its_way(found)
         )
 
-    def _newest(self) -> str:
+    def _newest_folder(self) -> str:
         self.files.wait()
         return str(self.files.folder)
 

@@ -209,6 +209,7 @@ class RunSession:
     def pass_done(self, stream: StreamCursor) -> None:
         """The leader's batches are all done: write what has been averaged so far."""
         run = self._run
+        run.cursor.done = run.cursor.step
         run.logbook.write_window(run.cursor.step, run.cursor.epoch)
         self._rates.pass_done(stream)
         run.screen.progress.tick(run.cursor.step, run.cursor.epoch, stream.batch)

@@ -25,7 +25,7 @@ def wrong_data_message(given: tuple[object, ...]) -> str | None:
     )
 
 
-def refuse_misread_batches(batches: Generator[Any]) -> Generator[Any]:
+def refuse_misread_batches(batches: Generator[Any, None, str]) -> Generator[Any, None, str]:
     """Return the batches of a pass; where the loop that asks for them takes each apart into two, the first is looked at.
 
     In `for i, batch in run.batches(source)` a pair would be taken apart without a word; a tensor and a dict are no pair.
@@ -34,14 +34,14 @@ def refuse_misread_batches(batches: Generator[Any]) -> Generator[Any]:
     return batches if names is None else _looked_at(batches, names)
 
 
-def _looked_at(batches: Generator[Any], names: tuple[str, str]) -> Generator[Any]:
+def _looked_at(batches: Generator[Any, None, str], names: tuple[str, str]) -> Generator[Any, None, str]:
     for batch in batches:
         if names[0] in _NUMBERS:
             _refuse_pair(batch, names)
         _refuse_no_pair(batch, names)
         yield batch
         break
-    yield from batches
+    return (yield from batches)
 
 
 def _refuse_pair(batch: Any, names: tuple[str, str]) -> None:

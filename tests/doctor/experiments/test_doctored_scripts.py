@@ -97,7 +97,7 @@ def test_the_report_says_what_held_and_what_is_broken():
     watch = watched(checks()["REL009"].page().bad, ("REL008", "REL009", "REL010"))
     assert re.fullmatch(
         r"experiments: 1 relation holds; 1 broken \(REL009\); 1 not tried: mend REL009 first, because the order "
-        r"of the batches changes the figure, whatever their size \(\d+ children in [\d.]+ s\)",
+        r"of the batches alone changes the figure \(\d+ children in [\d.]+ s\)",
         experiments_told(watch.experiments)[0],
     )
     watch = watched(checks()["REL009"].page().bad, ("REL008", "REL009", "REL013"))

@@ -19,7 +19,7 @@ from doctor.experiments.test_relations import pytestmark as needs_forks
 
 from truestep.doctor.forks.fork import work_in_sealed_child
 from truestep.doctor.forks.kept_files import KeptFiles
-from truestep.doctor.forks.native_writers import keep_what_libraries_write, why_file_refused
+from truestep.doctor.forks.native_writers import keep_what_libraries_write, look_for_holders, why_file_refused
 
 pytestmark = needs_forks
 tokenizers = pytest.importorskip("tokenizers")
@@ -215,6 +215,7 @@ def told(work, folder):
             return why_file_refused(error) or f"raised {type(error).__name__}: {error}"
 
     before = {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()}
+    look_for_holders()
     outcome = work_in_sealed_child(kept)
     assert {each: each.read_bytes() for each in folder.rglob("*") if each.is_file()} == before
     assert outcome.failure is None

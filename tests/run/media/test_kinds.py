@@ -3,6 +3,7 @@
 
 import io
 import wave
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -86,7 +87,9 @@ def test_text_is_kept_as_it_is():
 
 
 REFUSED = [
-    (lambda: ts.Image([1, 2]), "list; give it a tensor"),
+    (lambda: ts.Image([1, 2]), r"list '\[1, 2\]'; it takes the values, a tensor"),
+    (lambda: ts.Image("a.png"), r"str 'a\.png'; it takes the values.*Of a file read its values first"),
+    (lambda: ts.Audio(Path("a.wav"), 8_000), r"Of a file read its values first, with PIL or soundfile"),
     (lambda: ts.Image(torch.rand(2, 8, 8)), r"shape \(2, 8, 8\)"),
     (lambda: ts.Image(torch.rand(8, 8, 3)), r"movedim\(pixels, -1, -3\)"),
     (lambda: ts.Image(torch.rand(0, 3, 8, 8)), "no value"),

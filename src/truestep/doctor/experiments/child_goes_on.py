@@ -5,9 +5,10 @@ from collections.abc import Callable
 from typing import Any, Protocol
 
 from truestep.doctor.experiments.budget import ExperimentBudget
-from truestep.doctor.experiments.going_on import end_child_with_script
+from truestep.doctor.experiments.going_on import end_child_with_script, unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.forks.fork import ForkOutcome, GoingOn, go_on_in_sealed_child
+from truestep.doctor.runtime.wrapping import look_for_later_modules
 
 
 class ChildGoesOn(BaseException):
@@ -34,12 +35,25 @@ def outcome_of_child(
         ChildGoesOn: this is the child.
         ExperimentNotTriedError: there is no time left.
     """
+    import truestep.doctor.forks.native_writers  # noqa: F401 - which each child would import anew
+
     seconds = budget.seconds_left()
     with budget.child():
+        _load_what_children_need()
         told = go_on_in_sealed_child(seconds=seconds, num_bytes=num_bytes)
         if isinstance(told, GoingOn):
             raise ChildGoesOn(_begun(made, told))
     return ChildOutcome(failure=told.failure) if isinstance(told, ForkOutcome) else ChildOutcome.read(told)
+
+
+def _load_what_children_need() -> None:
+    """Import and look up here, once, what each child would do anew: half of its time and of the memory that it copies."""
+    from truestep.doctor.forks.native_writers import look_for_holders  # for Linux alone
+
+    look_for_holders()
+    look_for_later_modules()
+    with unseen():  # torch imports what it looks for there
+        pass
 
 
 def _begun(made: Callable[[GoingOn], BeginningChild], going_on: GoingOn) -> Any:

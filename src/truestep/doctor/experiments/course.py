@@ -104,10 +104,14 @@ class TrainingCourse:
         self._has_forked = True
         return True
 
-    @property
-    def steps_from_memory(self) -> bool:
-        """Whether the third step in a row was made just now that no loader handed over a batch for."""
-        return self._steps_alone == STEP_PLACES[0] and not self._has_looked_at_memory
+    def steps_from_memory(self, *, is_whole: bool) -> bool:
+        """Whether at least the third step in a row was made just now that no loader handed over a batch for.
+
+        Args:
+            is_whole: whether all optimizers have made as many steps.
+        """
+        least = STEP_PLACES[0] if is_whole else _STEP_ALONE_AT_LAST
+        return self._steps_alone >= least and not self._has_looked_at_memory
 
     def looks_at_memory(self) -> None:
         """Note that a batch in memory is looked for: once in a run."""

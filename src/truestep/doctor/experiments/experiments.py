@@ -2,11 +2,10 @@
 """The experiments of one run: finds the places, has the relations tried there, and keeps what came out."""
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from torch import Tensor
 from torch.utils.data._utils.collate import default_collate
 
 from truestep.core.random_streams import (
@@ -14,6 +13,7 @@ from truestep.core.random_streams import (
     torch_streams_put_back,
 )
 from truestep.doctor.check import Check
+from truestep.doctor.experiments.batch_at_use import UseLook, batch_at_use
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import ChildGoesOn, outcome_of_child
 from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
@@ -23,7 +23,7 @@ from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.memory_batch import MemoryLook, batch_in_memory
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.experiments.options import user_criteria
-from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.own_state import StateExperiment
 from truestep.doctor.experiments.step_child import StepPlan
 from truestep.doctor.experiments.step_experiment import StepExperiment
 from truestep.doctor.finding import Place
@@ -36,11 +36,12 @@ from truestep.doctor.runtime.looking import watched_sensitive_layers
 from truestep.doctor.watcher import Observation
 
 RelationOutcome = Literal["held", "broken", "not tried", "not applicable"]
-Experiment = StepExperiment | EvaluationExperiment | EpochExperiment
+Experiment = StepExperiment | EvaluationExperiment | EpochExperiment | StateExperiment
 # why a relation does not apply, where no such place came
 _NO_PLACE = {
     "evaluation": "no evaluation over a loader began after a step",
     "epoch": "no second pass over training data began with a loader's first batch",
+    "state": "no optimizer made a fourth step",
 }
 
 
@@ -90,7 +91,7 @@ class Experiments:
         self._history = history
         self._relations = sorted(relations, key=lambda each: each.num_children)
         self._found, self._failed = found, failed
-        self._seen_in_memory = ChildOutcome()
+        self._batch: dict[str, Any] = {}  # of a plan, where no loader hands it over
 
     @property
     def seconds(self) -> float:
@@ -118,11 +119,13 @@ class Experiments:
         if not self._relations:
             return
         try:
-            if self.course.steps_from_memory:
+            is_whole = self._have_stepped_together()
+            if self.course.steps_from_memory(is_whole=is_whole):
                 self.course.looks_at_memory()
-                self._try_out("step", self._memory_experiment, self._look_at_memory)
-            elif self.course.is_step_alone(is_whole=self._have_stepped_together()):
+                self._try_out("step", self._memory_experiment, self._look_for_batch)
+            elif self.course.is_step_alone(is_whole=is_whole):
                 self.course.looks_at_step()
+                self._try_out("state", self._state_experiment)
                 if not any(self.records[each.code].is_known for each in self._without_batch()):
                     self._try_out("step alone", self._step_alone_experiment)
         except ChildGoesOn:
@@ -161,7 +164,13 @@ class Experiments:
                 self._give_up(each, error)
             return
         for each in wanted:
-            self._try_relation(each, experiment)
+            if self._is_for(each, experiment):
+                self._try_relation(each, experiment)
+
+    def _is_for(self, relation: ExperimentRelation, experiment: Experiment) -> bool:
+        """Tell whether a relation is tried here; what needs no batch waits where the step makes its own."""
+        is_made = isinstance(experiment, StepExperiment) and experiment.plan.at_use is not None
+        return not (is_made and relation in self._without_batch())
 
     def _try_relation(self, relation: ExperimentRelation, experiment: Experiment) -> None:
         process, came = os.getpid(), self.records[relation.code]
@@ -198,21 +207,31 @@ class Experiments:
 
     def _step_experiment(self, iterator: Any, batch: Any) -> StepExperiment:
         in_columns = getattr(iterator, "_collate_fn", None) is default_collate
-        return self._experiment_of(iterator, find_examples(batch, in_columns=in_columns), batches_ahead())
-
-    def _look_at_memory(self) -> None:
-        """Fork the child that tells which tensors in memory the next step is for."""
-        if len(self._history.stepping()) != 1:
-            raise ExperimentNotTriedError("no loader handed over a third batch, and several optimizers step")
-        trained = list(self._parameters([each.optimizer for each in self._history.stepping()]).values())
-        size = 4 * sum(each.nbytes for each in trained)
-        self._seen_in_memory = outcome_of_child(
-            self.budget, size, lambda going_on: MemoryLook(going_on, trained)
+        return self._experiment_of(
+            iterator, find_examples(batch, in_columns=in_columns), batches_ahead=batches_ahead()
         )
 
+    def _look_for_batch(self) -> None:
+        """Fork children that tell which tensors the next step is for: what lies in memory, or else what the step makes."""
+        optimizers = [each.optimizer for each in self._history.stepping()]
+        trained = list(self._parameters(optimizers).values())
+        size = 4 * sum(each.nbytes for each in trained)
+        if len(optimizers) == 1:
+            seen = outcome_of_child(self.budget, size, lambda going_on: MemoryLook(going_on, trained))
+            if (batch := batch_in_memory(seen)) is not None:
+                self._batch = {"examples": find_examples(batch), "in_memory": batch}
+                return
+        turn = self._num_steps_of_turn()
+        seen = outcome_of_child(self.budget, size, lambda going_on: UseLook(going_on, trained, turn))
+        made, examples = batch_at_use(seen)
+        self._batch = {"examples": examples, "at_use": made}
+
     def _memory_experiment(self) -> StepExperiment:
-        batch = batch_in_memory(self._seen_in_memory)
-        return self._experiment_of(None, find_examples(batch), 0, batch)
+        return self._experiment_of(None, **self._batch)
+
+    def _num_steps_of_turn(self) -> int:
+        """Return how many steps the optimizers make together, where no batch tells it."""
+        return len(self._history.stepping()) if self._have_stepped_together() else 1
 
     def _without_batch(self) -> list[ExperimentRelation]:
         """Return the relations of a step that its batch need not be known for."""
@@ -226,28 +245,26 @@ class Experiments:
         """Return an experiment with the next steps, whatever their batch is."""
         return StepExperiment(self._plan(None, Examples(None, 1, {}, {})), watched_user_place(), self.budget)
 
-    def _experiment_of(
-        self, iterator: Any, examples: Examples, ahead: int, in_memory: Mapping[str, Tensor] | None = None
-    ) -> StepExperiment:
-        plan = self._plan(iterator, examples, batches_ahead=ahead, in_memory=in_memory)
+    def _experiment_of(self, iterator: Any, examples: Examples, **more: Any) -> StepExperiment:
+        plan = self._plan(iterator, examples, **more)
         if plan.examples.count < 2:
             raise RelationNotApplicableError("the batch holds a single example")
-        return StepExperiment(plan, watched_user_place(), self.budget)
+        place = Place.of_text(plan.at_use.place) if plan.at_use is not None else None
+        return StepExperiment(plan, place or watched_user_place(), self.budget)
 
     def _plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
         optimizers = [each.optimizer for each in self._history.stepping()]
         layers = {name: module for model in self._history.models for name, module in model.named_modules()}
-        together = self._have_stepped_together()
         has_batch = bool(examples.leaves)
-        num_steps = self.course.num_steps if has_batch else len(optimizers) if together else 1
+        num_steps = self.course.num_steps if iterator is not None else self._num_steps_of_turn()
         return StepPlan(
             iterator,
             examples,
             self._parameters(optimizers),
             optimizers,
-            1 if more.get("in_memory") is not None else max(1, num_steps),
+            max(1, num_steps),
             layers,
-            steps_together=together,
+            steps_together=self._have_stepped_together(),
             criteria=user_criteria(self._history.models, self._history.names),
             has_batch=has_batch,
             **more,
@@ -267,6 +284,11 @@ class Experiments:
         return EvaluationExperiment(
             evaluation_plan(iterator), watched_user_place(), self.budget, active, size
         )
+
+    def _state_experiment(self) -> StateExperiment:
+        optimizers = [each.optimizer for each in self._history.stepping()]
+        made = {id(schedule): place for schedule, place in self._history.schedules}
+        return StateExperiment(optimizers, made, watched_user_place(), self.budget)
 
     def _parameters(self, optimizers: Sequence[Any]) -> dict[str, Any]:
         """Return what the optimizers hold, by name where a model that was applied has it."""

@@ -58,7 +58,7 @@ class HeldConstants(TorchFunctionMode):
         if name in _FACTORS | _TERMS and len(args) == 2:
             args = self._with_factor(args, least_ndim=int(name in _TERMS))
         if name in _COPIES or f"_{name}" in _COPIES:
-            args = tuple(self._before_move(each) for each in args)
+            args = tuple(self._value_before_move(each) for each in args)
         result = func(*args, **kwargs)
         if isinstance(result, Tensor) and not result.requires_grad:
             is_read = name in _FACTORS | _TERMS and any(map(_is_read, args))
@@ -95,9 +95,9 @@ class HeldConstants(TorchFunctionMode):
             again = torch.tensor(held, dtype=factor.dtype, device=factor.device)
             return again if again.shape == factor.shape else factor
 
-    def _before_move(self, given: Any) -> Any:
+    def _value_before_move(self, given: Any) -> Any:
         if isinstance(given, (list, tuple)):
-            return type(given)(self._before_move(each) for each in given)
+            return type(given)(self._value_before_move(each) for each in given)
         if not isinstance(given, Tensor):
             return given
         before = self._before.get(address_of(given))

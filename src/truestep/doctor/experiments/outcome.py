@@ -50,7 +50,18 @@ class ChildOutcome:
         default_factory=list
     )  # those that only comparisons were given, as for an accuracy
     roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
-    cut_root: str | None = None  # how a batch is cut out of one of them
+    cuts_root: bool = False  # whether a batch is cut out of one of them
+    turns: list[list[dict[str, Any]]] = field(
+        default_factory=list
+    )  # the data that each turn of the optimizers used
+    use_names: dict[int, str] = field(default_factory=dict)  # of the first turn's, by number
+    use_tensors: dict[int, Tensor] = field(default_factory=dict)
+    uses: list[tuple[list[int], str]] = field(
+        default_factory=list
+    )  # shapes and digests, before they were changed
+    varied: list[str] = field(
+        default_factory=list
+    )  # items of a batch that is made in the step whose rows differ
     foreign: str | None = None  # rows that were there before the batch, and that the step used
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1
@@ -90,7 +101,7 @@ class ChildOutcome:
             [[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls]
         )
         file = io.BytesIO()
-        _save({**known, "steps": [_plain(each) for each in self.steps], "calls": calls}, file)
+        _save({**known, "steps": [_step_document(each) for each in self.steps], "calls": calls}, file)
         return file.getvalue()
 
     @classmethod
@@ -102,7 +113,7 @@ class ChildOutcome:
         return cls(**found, steps=steps, calls=calls)
 
 
-def _plain(step: StepSeen) -> dict[str, Any]:
+def _step_document(step: StepSeen) -> dict[str, Any]:
     return dict(vars(step))
 
 

@@ -12,7 +12,9 @@ from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
+from truestep.doctor.experiments.batch_at_use import BatchAtUse, calling
 from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
 from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.full_precision import switch_autocast_off
@@ -51,7 +53,13 @@ class StepPlan:
     criteria: Mapping[str, nn.Module] = field(default_factory=dict)  # of the script's own, by name
     in_full_precision: bool = False  # whether autocast is off
     in_memory: Mapping[str, Tensor] | None = None  # the batch's tensors, where no loader hands it over
+    at_use: BatchAtUse | None = None  # the batch's tensors, where the step makes them
     has_batch: bool = True  # whether it is known what the batch is
+
+    @property
+    def is_from_loader(self) -> bool:
+        """Whether a loader hands over the batch, and so says that its rows are examples."""
+        return self.in_memory is None and self.at_use is None
 
 
 class StepChild:
@@ -81,6 +89,7 @@ class StepChild:
         self._opened: OpenedCuts | None = None
         self._results: FollowedResults | None = None
         self._first_use: FirstUse | None = None
+        self._uses: DataUses | None = None
         self._constants = HeldConstants(factors) if change.holds_constants else None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
@@ -106,14 +115,37 @@ class StepChild:
             tensors=plan.parameters.values(),
             seed=SEED + change.noise,
         )
+        if plan.at_use is not None:
+            self._uses = self._entered.enter_context(DataUses(plan.parameters.values(), self._used))
+            WatchWrappers().method(nn.Module, "__call__", calling(self._uses))
+            return None
         batch = self._collated() if change.kind == "one collated" else change.batch(examples)
         if plan.in_memory is not None:
             put_in_memory(plan.in_memory, batch)
+        self._begin_to_follow(batch, count)
+        return batch
+
+    def _begin_to_follow(self, batch: Any, count: int) -> None:
+        assert self._noise is not None
         self._entered.enter_context(self._noise)
-        if plan.in_full_precision:
+        if self._plan.in_full_precision:
             switch_autocast_off()
         self._follow(batch, count)
-        return batch
+
+    def _used(self, number: int, use: DataUse, given: Tensor) -> None:
+        """Change a tensor of a batch that the step makes, where it is first used."""
+        batch, seen = self._plan.at_use, self._life.seen
+        assert batch is not None
+        if number < batch.first:
+            return
+        if number == batch.first:  # what is drawn before makes the batch
+            self._begin_to_follow(None, batch.count)
+        seen.uses.append((use.shape, use.digest))
+        if use.varies and number in batch.names:
+            seen.varied.append(batch.item(number))
+        with unseen():
+            if (changed := batch.changed(number, given, self._change)) is not None:
+                given.data = changed
 
     def _follow(self, batch: Any, count: int) -> None:
         """Put in place what looks at the step."""
@@ -129,7 +161,7 @@ class StepChild:
             self._results = enter(FollowedResults(plan.layers))
         elif change == Change() and not plan.has_batch:
             self._first_use = enter(FirstUse(plan.parameters.values()))
-        elif change == Change():
+        elif change == Change() and plan.at_use is None:
             self._sight = enter(DataSight(plan.examples.like(batch), plan.parameters.values()))
             self._sight.rests = self._waiting > 0
 
@@ -172,8 +204,9 @@ class StepChild:
             if outermost and self._change == Change():
                 with unseen():
                     self._note_own_backward(roots, kwargs)
-                    if self._first_use is not None:
-                        self._first_use.goes_backward(roots)
+                    for each in (self._first_use, self._uses):
+                        if each is not None:
+                            each.goes_backward(roots)
             if outermost and self._rows is not None and not self._waiting:
                 self._rows.reaches(roots)
             if outermost and self._results is not None:
@@ -222,8 +255,9 @@ class StepChild:
         if self._waiting:
             self._is_amid = False
             return
-        if self._sight is not None:
-            self._sight.rests = True
+        for each in (self._sight, self._uses):
+            if each is not None:
+                each.rests = True
         with unseen():
             self._begin_step(optimizer, args, kwargs)
 
@@ -262,6 +296,8 @@ class StepChild:
         self._is_amid = False  # also where a closure went backward within the step
         if self._sight is not None:
             self._sight.rests = self._waiting > 0
+        if self._uses is not None:
+            self._uses.rests = False
         with torch.no_grad(), unseen():  # so that rounding in this step is nothing to the next one
             for each, before in self._kept:
                 each.copy_(before)
@@ -301,12 +337,17 @@ class StepChild:
             self._change_parameters()
 
     def _finish(self, seen: ChildOutcome) -> None:
-        if self._noise is not None:
+        if self._noise is not None and (self._plan.at_use is None or seen.uses):
             seen.coarsest, seen.draws = self._noise.coarsest, self._noise.has_drawn
             seen.drawn, seen.stream = self._noise.drawn, self._noise.state()
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
+        if self._uses is not None and self._plan.at_use is not None:
+            seen.foreign = self._uses.why_not
+            names = self._plan.at_use.names
+            numbers = (number for number, each in enumerate(self._uses.found) if each.reaches_loss)
+            seen.touched = sorted(self._plan.at_use.item(each) for each in numbers if each in names)
         seen.factors = self._constants.noted if self._constants is not None else []
         seen.scores_samples = self._opened is not None and self._opened.scores_samples
         if self._cuts is not None and self._opened is not None:

@@ -54,9 +54,25 @@ class StepExperiment:
         found = self._known[change]
         if found.failure is not None:
             raise ExperimentNotTriedError(found.failure)
+        if self.plan.at_use is not None and change != Change() and found.error is None:
+            self._demand_same_uses(found)
         return found
 
+    def _demand_same_uses(self, changed: ChildOutcome) -> None:
+        """Make sure that a batch that is made in the step was changed once: no tensor of it comes of another, unseen."""
+        shapes, base = [shape for shape, _ in changed.uses], self.base
+        if shapes != [shape for shape, _ in base.uses]:
+            raise ExperimentNotTriedError("the step uses other data where its batch is changed")
+        if changed.uses != base.uses:
+            raise ExperimentNotTriedError(
+                "data that the step makes come of what was changed, on a way that is not seen"
+            )
+
     def _forked(self, change: Change) -> ChildOutcome:
+        if self.plan.at_use is not None and change.count(self.plan.examples) != self.plan.examples.count:
+            raise ExperimentNotTriedError(
+                "the script makes the batch in its step, so its size can't be changed"
+            )
         size = 4 * sum(each.nbytes for each in self.plan.parameters.values())
         moves = self.moves.get(change.moved, {})
         factors = self.changed(_FACTORS).factors if change.holds_constants and change.moved else None
@@ -78,6 +94,7 @@ class StepExperiment:
             and found.error is None
             and found.steps
             and not self.plan.batches_ahead
+            and self.plan.at_use is None
         ):
             found = self._held_back()
         if found.error is not None:
@@ -112,9 +129,8 @@ class StepExperiment:
         Raises:
             ExperimentNotTriedError: those of the same batch are too far apart.
         """
-        apart = compare_gradients(
-            self.child(Change(repeated=True)).gradients(), self.base.gradients()
-        ).difference
+        apart = self._apart(Change(cleared=True))  # which others ask for; as a rule it changes nothing
+        apart = apart and self._apart(Change(repeated=True))
         if math.isnan(apart):
             raise ExperimentNotTriedError("the gradients are not finite")
         if apart > _MOST_NOISE:
@@ -122,6 +138,9 @@ class StepExperiment:
                 f"gradients of the same batch differ by {apart:.1g}: they are random"
             )
         return gradient_tolerance(self.base.coarsest, apart)
+
+    def _apart(self, change: Change) -> float:
+        return compare_gradients(self.child(change).gradients(), self.base.gradients()).difference
 
     def changed(self, change: Change) -> ChildOutcome:
         """Return a child's outcome, which has as many steps as that of the child that changes nothing.
@@ -188,8 +207,11 @@ class StepExperiment:
         return self.compared(change).difference > 0 or operator.ne(*losses)
 
     def has_effect(self, item: str) -> bool:
-        """Tell whether gradients, or the way of the step, are others with one value of an item for all examples."""
-        return self._changes(Change("constant", item))
+        """Tell whether gradients, or the way of the step, are others with one value of an item for all examples.
+
+        They are where others' values change them, which another relation asks for, too.
+        """
+        return self._changes(Change("exchanged", item)) or self._changes(Change("constant", item))
 
     def _changes(self, change: Change) -> bool:
         if self.goes_another_way(change):
@@ -263,8 +285,10 @@ class StepExperiment:
     @cached_property
     def varied_items(self) -> list[str]:
         """The items of the batch in which the examples differ."""
-        examples = self.plan.examples
-        return [each for each in examples.items if examples.varies(each)]
+        examples, made = self.plan.examples, self.plan.at_use is not None
+        return [
+            each for each in examples.items if (each in self.base.varied if made else examples.varies(each))
+        ]
 
     def numbers_each(self, item: str) -> int:
         """Return how many numbers an item of the batch holds for each example."""

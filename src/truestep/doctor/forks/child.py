@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures.thread import _threads_queues
 from pathlib import Path
 from posix import _exit  # os._exit may be wrapped, by us too
 from typing import Any, Never
@@ -84,8 +85,15 @@ def _seal(parent: int, channel: int, seconds: float) -> None:
 
 
 def _empty_pools() -> None:
-    """Have pools start threads anew: those that they had are the parent's."""
-    for each in gc.get_objects():
+    """Have pools start threads anew: those that they had are the parent's.
+
+    To list all objects is to write to each, which has the system copy the whole memory; to look for what refers to the threads'
+    queues is not.
+    """
+    if not (queues := set(_threads_queues.values())):
+        return
+    holders = gc.get_referrers(*queues)
+    for each in [*holders, *gc.get_referrers(*(one for one in holders if type(one) is dict))]:
         if issubclass(type(each), ThreadPoolExecutor):
             each._threads, each._idle_semaphore = set(), threading.Semaphore(0)
 

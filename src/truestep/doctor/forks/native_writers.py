@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy.lib._datasource
+import safetensors
 import torch
 from torch import serialization
 
@@ -21,12 +22,27 @@ _REFUSED = re.compile(
 )
 
 
+# names of the modules that have imported a function of safetensors under its name
+_holders: dict[str, list[str]] = {}
+
+
+def look_for_holders() -> None:
+    """Look which modules hold what a child exchanges; a child that looked at some thousand would copy 20 MB of memory."""
+    modules = [(name, getattr(each, "__dict__", {})) for name, each in list(sys.modules.items())]
+    for name in ("safe_open", "serialize_file"):
+        function = getattr(safetensors, name)
+        _holders[name] = [holder for holder, names in modules if names.get(name) is function]
+
+
 def keep_what_libraries_write(files: KeptFiles) -> None:
-    """Have torch, safetensors and tokenizers write and read kept files, for the rest of a child's life."""
+    """Have torch, safetensors and tokenizers write and read kept files, for the rest of the life of a child.
+
+    Its parent has looked for holders.
+    """
     of_numpy: Any = numpy.lib._datasource
     of_numpy._file_openers._file_openers[None] = open  # it kept the plain one
-    _keep_of_torch(files)
-    _keep_of_safetensors(files)
+    _patch_torch_writers(files)
+    _patch_safetensors_writers(files)
     if (tokenizer := vars(sys.modules.get("tokenizers", sys)).get("Tokenizer")) is not None:
         tokenizer.save = lambda self, path, pretty=True: _write(path, self.to_str(pretty).encode())
 
@@ -47,7 +63,7 @@ def why_file_refused(error: BaseException) -> str | None:
     return f"{library} writes or reads a file by itself, which a sealed child can't keep ({type(error).__name__}: {error})"
 
 
-def _keep_of_torch(files: KeptFiles) -> None:
+def _patch_torch_writers(files: KeptFiles) -> None:
     torch_opens: Any = serialization
     buffered, from_file = torch_opens._open_zipfile_writer_buffer, torch.UntypedStorage.from_file
     torch_opens._open_zipfile_writer_file = lambda name: buffered(open(name, "wb"))  # noqa: SIM115, PTH123
@@ -58,23 +74,19 @@ def _keep_of_torch(files: KeptFiles) -> None:
         kind.save = lambda self, f, **how: _write(f, self.save_to_buffer(**how))
 
 
-def _keep_of_safetensors(files: KeptFiles) -> None:
-    import safetensors  # which the script may import in the child only
-
-    opens, serialize, writes = safetensors.safe_open, safetensors.serialize, safetensors.serialize_file
-    _exchange("safe_open", opens, lambda filename, *more, **how: opens(files.native(filename), *more, **how))
+def _patch_safetensors_writers(files: KeptFiles) -> None:
+    opens, serialize = safetensors.safe_open, safetensors.serialize
+    _exchange("safe_open", lambda filename, *more, **how: opens(files.native(filename), *more, **how))
     _exchange(
         "serialize_file",
-        writes,
         lambda tensors, filename, metadata=None: _write(filename, serialize(tensors, metadata)),
     )
 
 
-def _exchange(name: str, function: Any, other: Any) -> None:
+def _exchange(name: str, other: Any) -> None:
     """Exchange a function under its name in all modules that have imported it."""
-    for module in [*sys.modules.values()]:
-        if getattr(module, "__dict__", {}).get(name) is function:
-            setattr(module, name, other)
+    for module in _holders[name]:
+        setattr(sys.modules[module], name, other)
 
 
 def _write(path: Any, contents: bytes) -> None:

@@ -29,13 +29,14 @@ class DroppingLayer(NamedTuple):
     several: tuple[int, str] | None
 
 
-def _row(layer: str, option: str, at: str, default: str, *several: str) -> DroppingLayer:
+def _parse_row(layer: str, option: str, at: str, default: str, *several: str) -> DroppingLayer:
     needed = (int(several[1]), several[0]) if len(several) == 2 else None
     return DroppingLayer(layer, option, int(at), float(default), needed)
 
 
 DROPPING_LAYERS = {
-    f"torch.nn.{each.layer}": each for each in (_row(*line.split()) for line in _TABLE.strip().splitlines())
+    f"torch.nn.{each.layer}": each
+    for each in (_parse_row(*line.split()) for line in _TABLE.strip().splitlines())
 }
 
 

@@ -74,8 +74,9 @@ class Mixing(NamedTuple):
 
     @property
     def spreads(self) -> bool:
-        """Whether two sides are spread to a table of all with all."""
-        return self.operation in _BROADCASTS and self.shape not in self.given
+        """Whether two sides are spread to a table of all with all, and no dimension of one was added for it."""
+        dimensions = {len(each) for each in self.given}
+        return self.operation in _BROADCASTS and self.shape not in self.given and len(dimensions) > 1
 
     def __str__(self) -> str:
         shapes = " and ".join(str(shape) for shape in self.given) or "nothing"
@@ -121,7 +122,9 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if is_kept:
             place, layer = _place_and_layer(self._names, self._shown)
             name = func.overloadpacket.__name__.strip("_")
-            given = tuple(tuple(each.shape) for each in args if isinstance(each, Tensor))
+            tensors = [each for each in args if isinstance(each, Tensor)]
+            # two forms of one tensor, as of all its numbers less each other, are one
+            given = tuple(tuple(each.shape) for each in {_memory(each): each for each in tensors}.values())
             self.calls.append(RowSums(name, place, layer, tuple(kept.shape), given, self._sums(kept)))
         return result
 
@@ -156,6 +159,11 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         if len(self._weights) < size:
             self._weights = torch.cos(torch.arange(size, dtype=torch.float64) * 1.7 + 0.3)
         return self._weights[:size]
+
+
+def _memory(tensor: Tensor) -> int:
+    """Return what tells whether two tensors are forms of one."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
 
 
 def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) -> Mixing | None:

@@ -15,9 +15,10 @@ if TYPE_CHECKING:
     from truestep.doctor.experiments.epoch_experiment import EpochExperiment
     from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
     from truestep.doctor.experiments.figures import PrintedFigure
+    from truestep.doctor.experiments.own_state import StateExperiment
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
-ExperimentPlace = Literal["step", "evaluation", "epoch"]
+ExperimentPlace = Literal["step", "evaluation", "epoch", "state"]
 
 
 @dataclass(frozen=True)
@@ -67,6 +68,16 @@ class EpochRelation(ExperimentRelation):
     @abstractmethod
     def try_out(self, experiment: "EpochExperiment") -> Iterator[BrokenRelation]:
         """Ask for a child, and look at what it prints."""
+
+
+class StateRelation(ExperimentRelation):
+    """A relation of what has a state that is saved."""
+
+    tried_at = "state"
+
+    @abstractmethod
+    def try_out(self, experiment: "StateExperiment") -> Iterator[BrokenRelation]:
+        """Ask a child what is another one behind a state that is given back."""
 
 
 class EvaluationRelation(ExperimentRelation):

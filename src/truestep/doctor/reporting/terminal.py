@@ -95,7 +95,8 @@ def show_run(
         console.print("Python can't parse the script, so nothing of it was run, read or watched.")
         return
     print_results(show_abstentions(report.reading.abstentions) if abstentions else (), console)
-    console.print(counted_findings(report.findings))
+    is_blank = not report.findings and not report.has_steps
+    console.print(Text("no step was watched", "yellow") if is_blank else counted_findings(report.findings))
     for line in report.watched(abstentions=abstentions):
         console.print(Text(line, "dim"))
 

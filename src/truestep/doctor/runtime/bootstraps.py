@@ -27,9 +27,11 @@ _PICKING = frozenset(
     | {"Where", "MaskedFill", "IndexPut", "CopySlices", "Stack", "Cat", "Unbind", "Mean"}
 )
 _SUMS = frozenset({"Add", "Sub"})
-_OF_ERRORS = frozenset(
-    {"Mean", "Sum", "Mul", "Div", "Add", "Pow", "Neg", "View", "Abs"}
-)  # how errors become one loss
+_OF_ERRORS = frozenset(  # how errors become one loss, and losses one
+    {"Mean", "Sum", "Mul", "Div", "Add", "Pow", "Neg", "View", "Abs", "Sqrt", "Log", "Cosh", "Softplus"}
+    | {"Where", "Clamp", "ClampMin", "ClampMax", "Maximum", "Minimum", "Stack", "Cat", "Unsqueeze", "Squeeze"}
+)
+_LOSS_DEPTH = 24  # operations between a loss of several terms and a difference
 
 
 def answers_within(node: Any) -> Iterator[Any]:
@@ -63,15 +65,30 @@ def nodes_behind(node: Any, stop: int = 200) -> set[Any]:
 
 
 def sides_of_squares(root: Any) -> Iterator[tuple[Any, Any]]:
-    """Yield both sides of the squared differences near behind what goes backward."""
-    waiting = [(root, _DEPTH)] if root is not None else []
+    """Yield both sides of the differences near behind what goes backward."""
+    for node in differences_behind(root):
+        behind = [each for each, _ in node.next_functions if each is not None]
+        if len(behind) == 2:
+            yield behind[0], behind[1]
+
+
+def differences_behind(root: Any) -> Iterator[Any]:
+    """Yield the differences of several numbers that are near behind what goes backward, in any of its terms."""
+    waiting = [(root, _LOSS_DEPTH)] if root is not None else []
     seen = {root}
     while waiting:
         node, left = waiting.pop()
-        behind = [each for each, _ in node.next_functions if each is not None]
-        if operation_of_node(node) == "Sub" and left < _DEPTH and len(behind) == 2:
-            yield behind[0], behind[1]
-        elif left and operation_of_node(node) in _OF_ERRORS:
-            fresh = [each for each in behind if each not in seen]
+        name = operation_of_node(node)
+        is_of_terms = name == "Sub" and shape_of_node(node) == ()
+        if name == "Sub" and not is_of_terms:
+            yield node
+        elif left and (is_of_terms or name in _OF_ERRORS):
+            fresh = [each for each, _ in node.next_functions if each is not None and each not in seen]
             seen.update(fresh)
             waiting += [(each, left - 1) for each in fresh]
+
+
+def shape_of_node(node: Any) -> tuple[int, ...] | None:
+    """Return the shape of what a node of a graph gave; None where that is not known, as of what carries none."""
+    given = getattr(node, "_input_metadata", None)
+    return tuple(given[0].shape) if given else None

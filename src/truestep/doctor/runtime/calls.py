@@ -37,6 +37,7 @@ LOSSES = (
     "l1_loss",
     "smooth_l1_loss",
     "huber_loss",
+    "kl_div",
     "gaussian_nll_loss",
     "poisson_nll_loss",
 )
@@ -178,15 +179,10 @@ def _clipping(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 def _schedules(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def step(original: Call) -> Call:
         def wrapped(self: Any, *args: Any, **kwargs: Any) -> Any:
-            compiling = torch.compiler.is_compiling()
-            # once in an epoch, at any time
-            waits = not compiling and isinstance(self, lr_scheduler.ReduceLROnPlateau)
-            if compiling or not (gate.live or waits) or not gate.sees():
+            if torch.compiler.is_compiling() or not gate.live or not gate.sees():
                 return original(self, *args, **kwargs)
             with gate.quiet():  # it may step schedules of its own
                 result = original(self, *args, **kwargs)
-            if waits:
-                gate.tell("awaited", self, args[0] if args else kwargs.get("metrics"))
             gate.tell("on_schedule", self)
             return result
 

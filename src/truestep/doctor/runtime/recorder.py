@@ -364,11 +364,6 @@ class Recorder:
         """A schedule was constructed."""
         self.history.schedules.append((scheduler, watched_user_place()))
 
-    def awaited(self, scheduler: Any, metric: Any) -> None:
-        """A schedule that waits for a metric was given one."""
-        if isinstance(metric, (int, float, Tensor)):
-            self.history.metrics.setdefault(id(scheduler), []).append(float(metric))
-
     def engine_updated(self) -> None:
         """Our engine has made an update in a script that is watched as a whole: its forwards were training."""
         self.history.num_backwards += 1

@@ -113,7 +113,7 @@ def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSigh
     changed = given.clone()
     changed.select(axis, size - 1).copy_(_other(given, axis))
     with ProbedModel(forward) as trial:
-        base, again, last = (_passed(trial, {task.key: each}) for each in (given, given, changed))
+        base, again, last = (_probe_with(trial, {task.key: each}) for each in (given, given, changed))
     if len(base.outputs) != len(last.outputs) or not _are_alike(base, again):
         return None  # or it draws numbers that no seed repeats
     for index, (before, after) in enumerate(zip(base.outputs, last.outputs, strict=True)):
@@ -126,7 +126,7 @@ def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSigh
     return None
 
 
-def _passed(trial: ProbedModel, changed: dict[int | str, Tensor]) -> ProbePassage:
+def _probe_with(trial: ProbedModel, changed: dict[int | str, Tensor]) -> ProbePassage:
     trial.put_back()
     return ProbePassage(trial, changed)
 

@@ -95,6 +95,12 @@ def _modules_of_the_user() -> tuple[dict[str, Any], ...]:
     return found
 
 
+def look_for_later_modules() -> None:
+    """Look, before a fork, at what was imported since the last look, so that no child has to."""
+    if _looked_through is not None and _looked_through.number != len(sys.modules):
+        _modules_of_the_user()
+
+
 def _of_the_user(modules: Iterable[str]) -> list[dict[str, Any]]:
     found = [vars(each) for name in modules if isinstance(each := sys.modules.get(name), ModuleType)]
     return [

@@ -88,8 +88,8 @@ class ClosedWorld:
 
     def _doers_in(self, module: SourceModule, action: Action) -> Iterator[ast.AST]:
         calls = [each for each in module.all(ast.Call) if not self._is_block_of_its_own(each)]
-        yield from (each for each in calls if self._does(self.protocol.call(each), action))
-        yield from (each for each in module.stores if self._does(self.protocol.assignment(each), action))
+        yield from (each for each in calls if self._has_kind(self.protocol.call(each), action))
+        yield from (each for each in module.stores if self._has_kind(self.protocol.assignment(each), action))
         for name in sorted(action.names):
             yield from (each for each in module.read_under(name) if self._names_it(module, each, action))
         code = _code_of(action)
@@ -100,7 +100,7 @@ class ClosedWorld:
                 if named or (is_dynamic and code.search(text.value)):
                     yield text
 
-    def _does(self, found: "list[tuple[str, ast.expr, ast.expr | None]]", action: Action) -> bool:
+    def _has_kind(self, found: "list[tuple[str, ast.expr, ast.expr | None]]", action: Action) -> bool:
         return any(kind in action.kinds for kind, _, _ in found)
 
     def _names_it(self, module: SourceModule, node: ast.expr, action: Action) -> bool:

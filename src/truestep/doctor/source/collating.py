@@ -51,9 +51,9 @@ def _before(module: SourceModule, node: ast.expr, keys: tuple[object, ...]) -> l
     """Return the places one step back: none where the value is made here, None where that can't be told."""
     match node:
         case ast.Name():
-            return None if _is_filled(module, node) else _of_name(module, node, keys)
+            return None if _is_filled(module, node) else _origins_of_name(module, node, keys)
         case ast.Subscript():
-            return _of_item(module, node, keys)
+            return _origins_of_item(module, node, keys)
         case ast.IfExp():
             return [(node.body, keys), (node.orelse, keys)]
         case ast.Attribute() if node.attr == "data" or not module.definitions(node):
@@ -61,9 +61,9 @@ def _before(module: SourceModule, node: ast.expr, keys: tuple[object, ...]) -> l
         case ast.Attribute():
             return _all([(each, keys) for each in module.definitions(node)])
         case ast.Call():
-            return _of_call(module, node, keys)
+            return _origins_of_call(module, node, keys)
         case ast.DictComp() | ast.ListComp() if keys:
-            return _of_comprehension(node, keys)
+            return _origins_of_comprehension(node, keys)
     return _part(node, keys) if keys else []
 
 
@@ -84,7 +84,9 @@ def _part(node: ast.expr, keys: tuple[object, ...]) -> list[Place] | None:
     return None
 
 
-def _of_item(module: SourceModule, node: ast.Subscript, keys: tuple[object, ...]) -> list[Place] | None:
+def _origins_of_item(
+    module: SourceModule, node: ast.Subscript, keys: tuple[object, ...]
+) -> list[Place] | None:
     if defined := module.definitions(node):
         return _all([(each, keys) for each in defined])
     key = constant(node.slice)
@@ -111,7 +113,7 @@ def _is_fixed(index: ast.expr) -> bool:
     return all(end is None or isinstance(end, ast.Constant) or constant(end) is not None for end in bounds)
 
 
-def _of_call(module: SourceModule, node: ast.Call, keys: tuple[object, ...]) -> list[Place] | None:
+def _origins_of_call(module: SourceModule, node: ast.Call, keys: tuple[object, ...]) -> list[Place] | None:
     function = module.functions.target(node)
     if function is not None:
         results = module.functions.results(function)
@@ -126,7 +128,9 @@ def _of_call(module: SourceModule, node: ast.Call, keys: tuple[object, ...]) -> 
     return None if keys else []
 
 
-def _of_comprehension(node: ast.DictComp | ast.ListComp, keys: tuple[object, ...]) -> list[Place] | None:
+def _origins_of_comprehension(
+    node: ast.DictComp | ast.ListComp, keys: tuple[object, ...]
+) -> list[Place] | None:
     """Return the batch of `{name: part.to(device) for name, part in batch.items()}`."""
     value = node.value if isinstance(node, ast.DictComp) else node.elt
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
@@ -138,17 +142,17 @@ def _of_comprehension(node: ast.DictComp | ast.ListComp, keys: tuple[object, ...
     return [(source, keys)] if isinstance(value, ast.Name) and len(node.generators) == 1 else None
 
 
-def _of_name(module: SourceModule, name: ast.Name, keys: tuple[object, ...]) -> list[Place] | None:
+def _origins_of_name(module: SourceModule, name: ast.Name, keys: tuple[object, ...]) -> list[Place] | None:
     found: list[Place] = []
     for binding in module.home(name).resolver.reaching(name):
-        before = _of_binding(module, binding, name.id, keys)
+        before = _origins_of_binding(module, binding, name.id, keys)
         if before is None:
             return None
         found += before
     return found or None
 
 
-def _of_binding(
+def _origins_of_binding(
     module: SourceModule, binding: Binding, name: str, keys: tuple[object, ...]
 ) -> list[Place] | None:
     function = binding.parameter_of

@@ -137,14 +137,14 @@ class ExpressionValues(ABC):
     def _compared(self, node: ast.Compare, context: CallFrame) -> Any:
         sides = LocatedExpression(node.left, context), LocatedExpression(node.comparators[0], context)
         if isinstance(node.ops[0], (ast.In, ast.NotIn)):
-            found = self._among(sides[0], node.comparators[0])
+            found = self._evaluate_membership(sides[0], node.comparators[0])
             return found if isinstance(found, UnknownValue) else found is isinstance(node.ops[0], ast.In)
         found = compare(node.ops[0], *(self.value(each) for each in sides))
         if not isinstance(found, UnknownValue):
             return found
         return self._chosen(self.variable(LocatedExpression(node, context)))
 
-    def _among(self, value: LocatedExpression, options: ast.expr) -> Any:
+    def _evaluate_membership(self, value: LocatedExpression, options: ast.expr) -> Any:
         left = self.value(value)
         known = isinstance(options, (ast.Tuple, ast.List, ast.Set))
         if isinstance(left, UnknownValue) or not known:

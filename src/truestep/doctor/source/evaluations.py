@@ -51,7 +51,9 @@ class TrainedModels:
     def __contains__(self, forward: TraceEvent) -> bool:
         if forward.subject in self.subjects:
             return not self._are_tensors
-        return forward.receiver is not None and not self._held.isdisjoint(self._origins(forward.receiver))
+        return forward.receiver is not None and not self._optimized_modules.isdisjoint(
+            self._origins(forward.receiver)
+        )
 
     @cached_property
     def _optimizers(self) -> list[ast.expr | None]:
@@ -68,7 +70,7 @@ class TrainedModels:
         return bool(given) and all(each is not None and _are_tensors(self.module, each) for each in given)
 
     @cached_property
-    def _held(self) -> set[ast.expr]:
+    def _optimized_modules(self) -> set[ast.expr]:
         inside = [each for made in self._optimizers if isinstance(made, ast.Call) for each in walk(made)]
         asked = [each for each in inside if isinstance(each, ast.Attribute) and each.attr in _PARAMETERS]
         return {origin for each in asked for origin in self._origins(each.value)}

@@ -4,6 +4,7 @@
 import ast
 
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import method_of
@@ -117,6 +118,8 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
         return _of_last(module, layer.args, depth)
     if name.startswith("torchvision.models."):
         return _of_head(module, layer, depth)
+    if (handed := _handed_back(module, layer)) is not None:
+        return _of_layer(module, handed, depth + 1)
     owner = module.classes.of(layer)
     forward = module.classes.method(owner, "forward")
     if forward is None or isinstance(forward, ast.Lambda):
@@ -125,6 +128,19 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
         num_outputs(module, each.value, depth + 1) for each in module.functions.returns(forward) if each.value
     }
     return values.pop() if len(values) == 1 else None
+
+
+def _handed_back(module: SourceModule, call: ast.Call) -> ast.expr | None:
+    """Return the layer that a function of the program is given, if that is what it gives back: `initialized(nn.Linear(8, 1))`."""
+    function = module.functions.target(call)
+    results = module.functions.results(function)
+    names = {each.id if isinstance(each, ast.Name) else "" for each in results}
+    name = names.pop() if len(names) == 1 else ""
+    is_given = name and all(
+        isinstance(each.node, ast.arg) for r in results for each in module.resolver.reaching(r)
+    )
+    handed = argument_for(function, call, name) if function is not None and is_given else None
+    return seen_through(module, handed)
 
 
 def _of_last(module: SourceModule, layers: list[ast.expr], depth: int) -> int | None:

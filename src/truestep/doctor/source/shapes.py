@@ -80,28 +80,54 @@ def _of_operation(module: SourceModule, node: ast.BinOp) -> str | None:
 
 
 def _unpacked(module: SourceModule, value: ast.expr, place: tuple[int, ...]) -> str | None:
-    """`_, preds = torch.max(outputs, 1)`."""
-    reduced = isinstance(value, ast.Call) and place in ((0,), (1,)) and _reduces(module, value)
-    return ROW if reduced else None
+    """`_, preds = torch.max(outputs, 1)`, and a part of what a function or a model of the program gives back."""
+    if not isinstance(value, ast.Call):
+        return None
+    if place in ((0,), (1,)) and _reduces(module, value):
+        return ROW
+    parts = [_part(each, place) for each in _given_back(module, value)]
+    found = {row_or_column(module, each) if each is not None else None for each in parts}
+    return found.pop() if len(found) == 1 else None
+
+
+def _part(value: ast.expr, place: tuple[int, ...]) -> ast.expr | None:
+    match value, place:
+        case ast.Tuple(elts=parts), (int() as at,) if not any(
+            isinstance(each, ast.Starred) for each in parts
+        ):
+            return parts[at] if at < len(parts) else None
+    return None
 
 
 def _indexed(module: SourceModule, node: ast.Subscript) -> str | None:
     if ast.unparse(node.slice) in _NEW_AXIS:
         return COLUMN
-    is_index = isinstance(node.value, ast.Call) and constant(node.slice) in (0, 1)
-    return ROW if is_index and isinstance(node.value, ast.Call) and _reduces(module, node.value) else None
+    if isinstance(node.value, ast.Call) and constant(node.slice) in (0, 1) and _reduces(module, node.value):
+        return ROW
+    if isinstance(node.slice, ast.Slice):
+        is_some = not any(constant(each) == 1 for each in ast.walk(node.slice) if isinstance(each, ast.expr))
+    else:
+        is_some = row_or_column(module, node.slice) == ROW
+    return row_or_column(module, node.value) if is_some else None  # some of the rows, and more than one
 
 
 def _called(module: SourceModule, call: ast.Call) -> str | None:
     name = module.qualify(call.func) or ""
-    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in _MAKERS:
-        return _made(module, call, name.rsplit(".", 1)[-1])
-    if name.startswith("torch.") and name.rsplit(".", 1)[-1] in KEEP_SHAPE and call.args:
+    if name == "numpy.arange":
+        return ROW
+    function = name.rsplit(".", 1)[-1] if name.startswith("torch.") else ""
+    if function in _MAKERS:
+        return _made(module, call, function)
+    if function in KEEP_SHAPE and call.args:
         return row_or_column(module, call.args[0])
-    if name.startswith("torch.") and name.endswith("argmax"):
+    if function == "argmax":
         return ROW if _reduces(module, call) else None
-    is_function = name.startswith(("torch.", "numpy."))
-    method = call.func.attr if isinstance(call.func, ast.Attribute) and not is_function else ""
+    is_method = isinstance(call.func, ast.Attribute) and not name.startswith(("torch.", "numpy."))
+    return _of_method(module, call, call.func.attr) if is_method else _applied(module, call)  # type: ignore[attr-defined]
+
+
+def _of_method(module: SourceModule, call: ast.Call, method: str) -> str | None:
+    """Return what a method of a tensor, or of an object of the program, leaves."""
     texts = [ast.unparse(each) for each in call.args]
     if method in ("view", "reshape"):
         return {"-1, 1": COLUMN, "-1": ROW}.get(", ".join(texts))
@@ -117,14 +143,33 @@ def _called(module: SourceModule, call: ast.Call) -> str | None:
         return row_or_column(module, index) if index is not None else None
     if method in KEEP_SHAPE:
         return row_or_column(module, call.func.value)  # type: ignore[attr-defined]
-    return COLUMN if num_outputs(module, call) == 1 else _given_by(module, call)
+    return ROW if method in _WHOLE and _is_of_features(module, call) else _applied(module, call)
 
 
-def _given_by(module: SourceModule, call: ast.Call) -> str | None:
-    """Return what the forward of a model of the program gives on each way: a critic may drop the last axis itself."""
-    forward = module.classes.method(module.classes.of(call.func), "forward")
-    found = {row_or_column(module, each) for each in module.functions.results(forward)}
+def _applied(module: SourceModule, call: ast.Call) -> str | None:
+    """Return what a model, or a function of the program, gives on each way."""
+    if num_outputs(module, call) == 1:
+        return COLUMN
+    found = {row_or_column(module, each) for each in _given_back(module, call)}
     return found.pop() if len(found) == 1 else None
+
+
+def _given_back(module: SourceModule, call: ast.Call) -> list[ast.expr]:
+    """Return what a function, or the forward of a model, of the program gives on each way: a critic may drop the last axis."""
+    forward = module.classes.method(module.classes.of(call.func), "forward")
+    return module.functions.results(forward or module.functions.target(call))
+
+
+def _is_of_features(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `x.sum(1)` where `x` is made with two sizes in sight: one number for each example."""
+    if not isinstance(call.func, ast.Attribute) or constant(argument(call, 1, "keepdim")) not in (
+        None,
+        False,
+    ):
+        return False
+    made = seen_through(module, call.func.value)
+    sizes = sizes_of(module, made) if isinstance(made, ast.Call) else None
+    return sizes is not None and len(sizes) == 2 and constant(argument(call, 0, "dim")) in (1, -1)
 
 
 def _made(module: SourceModule, call: ast.Call, maker: str) -> str | None:

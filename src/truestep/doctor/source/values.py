@@ -224,7 +224,7 @@ def last_operations(
     found: set[str | None] = set()
     for origin, place in sources(module, node, position):
         if isinstance(origin, ast.Call):
-            found |= _operation(module, origin, depth, place)
+            found |= _operation_names(module, origin, depth, place)
         elif isinstance(origin, ast.BinOp):
             found.add("arithmetic")
         else:
@@ -252,7 +252,7 @@ def _is_one_layer(module: SourceModule, function: ast.expr) -> bool:
     return all(each.startswith("torch.nn.") and each not in _LAYERS for each in names)
 
 
-def _operation(module: SourceModule, call: ast.Call, depth: int, position: Position) -> set[str | None]:
+def _operation_names(module: SourceModule, call: ast.Call, depth: int, position: Position) -> set[str | None]:
     qualified = module.qualify(call.func)
     if (qualified and qualified.startswith(("torch.nn.functional.", "torch.special."))) or (
         (qualified or "").count(".") == 1 and (qualified or "").startswith("torch.")

@@ -94,6 +94,12 @@ def _unloadable(data: Any) -> str | None:
             f"{type(data).__name__} has __getitem__ but no __len__, so nobody knows how many samples make an "
             "epoch. Add __len__, or make it an IterableDataset with __iter__."
         )
+    if callable(getattr(data, "sample", None)):
+        return (
+            f"data is {a_type(data)}, which gives batches by its own sample(): it has no order that a run could keep, and needs no "
+            "run.data. Write for step in run.steps(10_000): net.update(loss, buffer.sample(32)), and run.track(buffer=buffer), "
+            "which keeps what it holds."
+        )
     return (
         f"data is {a_type(data)}, which is none of: tensors or arrays (one, or a tuple or dict of "
         "them), a data set with __len__ and __getitem__, an iterable or a function that makes one, a "

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """A batch of which each process has a part: who has which examples, and how often all call the loss."""
 
-import json
-import zlib
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -10,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from truestep.core.errors import BatchError, LossError, RankError
+from truestep.core.errors import BatchError, LossError
 from truestep.engine.counting import BatchCounting
 from truestep.engine.processes.lookout import WITH_STATISTICS
 from truestep.engine.processes.meeting import WorldMeeting
@@ -19,6 +17,7 @@ from truestep.engine.strategies.base import BatchPlacing
 from truestep.engine.strategies.buffers import RankBuffers
 from truestep.engine.strategies.fillers import shared_example
 from truestep.engine.strategies.heads import RankHead
+from truestep.engine.strategies.switches import RankSwitches
 from truestep.engine.strategies.unmet import UnmetUpdates
 from truestep.engine.weights import LearnerWeights
 
@@ -94,7 +93,7 @@ class SharedBatch:
             return
         meeting, self._meeting = self._meeting, None
         found = meeting.wait()
-        self._take([int(each[0]) for each in found], [int(each[1]) for each in found])
+        self._take_counts([int(each[0]) for each in found], [int(each[1]) for each in found])
         takes = [bool(each[2]) for each in found]
         if any(takes) != all(takes):
             raise BatchError(
@@ -103,7 +102,7 @@ class SharedBatch:
             )
         self._refuse_others([each[3] for each in found])
 
-    def _take(self, counts: list[int], calls: list[int]) -> None:
+    def _take_counts(self, counts: list[int], calls: list[int]) -> None:
         self._counts, self._calls = counts, calls
         if not sum(counts):
             raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
@@ -120,7 +119,7 @@ class SharedBatch:
         """Take in what all ranks have said; raises what a meeting would have raised, where they have not met."""
         self._unmet.look_for_others(heads)
         if self._unmet.is_one:
-            self._take([each.num_examples for each in heads], [each.calls for each in heads])
+            self._take_counts([each.num_examples for each in heads], [each.calls for each in heads])
             self._refuse_others([each.switches for each in heads])
             self._unmet.check()
 
@@ -223,40 +222,3 @@ class SharedBatch:
             return [True] * self._world.size
         most = max(self._calls, default=0)
         return [calls == most if self._counts_calls else calls > 0 for calls in self._calls]
-
-
-_NAMED = 4
-
-
-class RankSwitches:
-    """Which parameters of some learners train, and which of their layers are in training mode, on this rank."""
-
-    def __init__(self, learners: Sequence[LearnerWeights]) -> None:
-        self._parameters = [named for weights in learners for named in weights.named]
-        layers = [named for weights in learners for named in weights.module.named_modules()]
-        self._layers = [(name or "the module", layer) for name, layer in layers]
-
-    def sum(self) -> int:
-        """Return a number that is the same on two ranks where all of them are."""
-        trains = bytes(parameter.requires_grad for _, parameter in self._parameters)
-        return zlib.crc32(trains + bytes(layer.training for _, layer in self._layers))
-
-    def difference(self, world: World, what: str) -> RankError:
-        """Return the error for ranks whose sums differ, the same on all: all come here."""
-        mine = {
-            "trains": [name for name, parameter in self._parameters if parameter.requires_grad],
-            "is in training mode": [name for name, layer in self._layers if layer.training],
-        }
-        everybody = [json.loads(each) for each in world.share_bytes(json.dumps(mine).encode(), what)]
-        found = []
-        for said in mine:
-            sets = [set(each[said]) for each in everybody]
-            names = sorted(set.union(*sets) - set.intersection(*sets))
-            for name in names[:_NAMED]:
-                has = [name in each for each in sets]
-                found.append(f"{name} {said} on rank {has.index(True)} and not on rank {has.index(False)}")
-            found += [f"so do {len(names) - _NAMED} more"] if len(names) > _NAMED else []
-        return RankError(
-            f"The ranks don't train the same in {what}: {'; '.join(found)}. Their gradients would be summed as if they did, and a "
-            "checkpoint keeps rank 0's. Freeze, unfreeze, train() and eval() on all ranks alike, not under `if run.is_main:`."
-        )

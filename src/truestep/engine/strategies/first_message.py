@@ -47,9 +47,9 @@ class FirstMessage:
         num_riders += num_head_numbers(self._num_ranks)
         itemsize = max((dtype.itemsize for dtype in self._types), default=1)
         self._needs.append(sum(number for number, _ in sizes.values()) * itemsize + num_riders * itemsize)
-        self.num_bytes = self._chosen()
+        self.num_bytes = self._chosen_num_bytes()
 
-    def _chosen(self) -> int:
+    def _chosen_num_bytes(self) -> int:
         small = [need for need in self._needs if need <= MOST_BYTES]
         most = max(min(small, default=0), LEAST_BYTES) + MOST_SPARE_BYTES
         need = max((need for need in small if need <= most), default=0)

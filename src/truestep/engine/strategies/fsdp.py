@@ -6,26 +6,19 @@ runs. It needs every process to call the same units in the same order: so all ca
 counts nothing where one has too few, and they meet before each unit is gathered, and before the backward.
 """
 
-import os
-import sys
-import threading
-import time
-import traceback
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
-from types import FrameType
 from typing import Any
-from weakref import ref
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 
 from truestep.core.accelerator import send_to_device
-from truestep.core.errors import OptionError, RankError
+from truestep.core.errors import OptionError
 from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
-from truestep.engine.processes.lookout import RankGone
+from truestep.engine.processes.stuck import end_if_stuck
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, is_to_be_read
@@ -106,6 +99,14 @@ def _refuse_parameters(module: nn.Module) -> None:
             f'{", ".join(names[:4])} is a single number, a parameter without dimensions, and strategy="fsdp" divides weights '
             'along their first. Write nn.Parameter(torch.zeros(1)), of shape (1,), or strategy="ddp".'
         )
+    first_at: dict[int, str] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.numel() and (first := first_at.setdefault(parameter.data_ptr(), name)) != name:
+            raise OptionError(
+                f'{first} and {name} are two parameters over one memory (weight_norm makes such of a tied weight). strategy="fsdp" '
+                f"would divide each for itself, and they would drift apart. Make them one parameter, {first} = {name}, or use "
+                'strategy="ddp".'
+            )
 
 
 class FsdpHooks:
@@ -194,41 +195,3 @@ class FsdpHooks:
                 'torch.distributed.fsdp.register_fsdp_forward_method(net.module, "encode").'
             )
         return self._world.explained(error)
-
-
-# `fully_shard` waits for what it gathers by itself, so nobody looks around there. gloo tells it when a connection breaks, but
-# seldom does not: then it would wait until the time-out. Such a wait can't be ended from outside (`abort` of a gloo group ends
-# none).
-LOOK_SECONDS = 1.0
-_INSIDE = f"torch{os.sep}distributed{os.sep}fsdp"
-
-
-def end_if_stuck(world: World) -> None:
-    """Have a thread look whether the thread that calls this waits for a rank that is gone, as long as the world is open."""
-    known, waits = ref(world), threading.get_ident()
-
-    def watch() -> None:
-        lost = RankGone()
-        while (here := known()) is not None and here.is_open:
-            frame = sys._current_frames().get(waits)
-            inside = (
-                any(_INSIDE in each.f_code.co_filename for each, _ in traceback.walk_stack(frame))
-                if frame
-                else False
-            )
-            gone = lost.for_long(here.notes.gone() if inside else None)
-            if gone is not None:
-                _end(here, gone, frame)
-            del here, frame
-            time.sleep(LOOK_SECONDS)
-
-    threading.Thread(target=watch, name="truestep-stuck", daemon=True).start()
-
-
-def _end(world: World, gone: tuple[int, str], frame: FrameType | None) -> None:
-    """Say why, as an exception would, and leave."""
-    error = world.lost(*gone)
-    stack = "".join(traceback.format_stack(frame))
-    name = f"{RankError.__module__}.{RankError.__qualname__}"
-    sys.stderr.write(f"Traceback (most recent call last):\n{stack}{name}: {error}\n")
-    world.exit()

@@ -73,7 +73,7 @@ class CardClaims:
         except OSError as error:
             return f"somebody whose claim can't be read ({error.strerror})"
         try:
-            claim = _read(descriptor)
+            claim = _read_claim(descriptor)
             # Tried by taking it for a moment, which nobody meets: who asks is the only one that chooses cards now.
             if not _locked(descriptor):
                 return claim.get("who") or "another process"
@@ -137,7 +137,7 @@ def _who() -> str:
     return f"{user}, process {os.getpid()}"
 
 
-def _read(descriptor: int) -> dict[str, str]:
+def _read_claim(descriptor: int) -> dict[str, str]:
     try:
         claim = json.loads(system.read_at(descriptor, 4096, 0) or b"{}")
         return {"who": str(claim.get("who", "")), "until": str(float(claim.get("until") or 0))}

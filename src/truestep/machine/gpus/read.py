@@ -51,12 +51,12 @@ def read_gpus(*, processes: bool = True) -> GpuReport:
     }
     try:
         with nvml_session() as nvml:
-            return _read(nvml, about, processes)
+            return _read_report(nvml, about, processes)
     except NvmlMissing as missing:
         return GpuReport(error=str(missing), **about)
 
 
-def _read(nvml: Nvml, about: dict[str, Any], processes: bool) -> GpuReport:
+def _read_report(nvml: Nvml, about: dict[str, Any], processes: bool) -> GpuReport:
     count = nvml.ask("nvmlDeviceGetCount")
     own_namespace = gpu_pids_are_own()
     cards = tuple(

@@ -53,7 +53,7 @@ def free_memory(
     (they get 10 s to clean up). Neither imports torch nor starts CUDA.
     """
     before = measure_memory()
-    endings = _end(end)
+    endings = _end_processes(end)
     for name in _LAST_ERROR if forget_last_error else ():
         vars(sys).pop(name, None)
     collected = release_cached_memory()
@@ -65,14 +65,14 @@ def free_memory(
         collected_objects=collected,
         tensors=largest_live_tensors(storages, storages.largest()[:largest]),
         num_storages=len(storages.storages),
-        unseen_bytes=_unseen(after, storages),
+        unseen_bytes=_unseen_bytes(after, storages),
         last_error_kept=any(getattr(sys, name, None) is not None for name in _LAST_ERROR),
         processes=holding_processes(read_gpus()),
         endings=endings,
     )
 
 
-def _end(pids: Sequence[int]) -> tuple[ProcessEnding, ...]:
+def _end_processes(pids: Sequence[int]) -> tuple[ProcessEnding, ...]:
     if not pids:
         return ()
     holding = holding_processes(read_gpus())
@@ -127,7 +127,7 @@ def _paths(holders: MemoryHolders, storages: LiveStorages, key: int) -> tuple[st
     return tuple(paths)[:MAX_PATHS]
 
 
-def _unseen(amounts: MemoryAmounts, storages: LiveStorages) -> int | None:
+def _unseen_bytes(amounts: MemoryAmounts, storages: LiveStorages) -> int | None:
     if not amounts.devices:
         return None
     kept = ((device.allocated_bytes, storages.bytes_on(device.device)) for device in amounts.devices)

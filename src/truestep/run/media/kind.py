@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What every kind of media has: the bytes of its file, and what was lost on the way there."""
 
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -45,7 +46,14 @@ def media_array(values: Any, *, of: str) -> Values:
     elif isinstance(values, np.ndarray):
         array = values
     else:
-        raise OptionError(f"{of} was given {type(values).__name__}; give it a tensor or a NumPy array.")
+        read = (
+            " Of a file read its values first, with PIL or soundfile."
+            if isinstance(values, str | Path)
+            else ""
+        )
+        raise OptionError(
+            f"{of} was given {type(values).__name__} {str(values)[:60]!r}; it takes the values, a tensor or a NumPy array.{read}"
+        )
     if array.size == 0:
         raise OptionError(f"{of} was given shape {array.shape}, which holds no value.")
     if array.dtype.kind in "fb":

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, walk
+from truestep.doctor.source.names import dotted, is_none, method_of, walk
 from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.values import constant
@@ -59,15 +59,21 @@ class BestWeightsShared(SourceCheck):
             target = _kept_under(module, call)
             assert isinstance(call.func, ast.Attribute)
             loops = [each for each in module.ancestors(call) if each in training]
-            if target is None or not loops or is_made_anew(module, loops[-1], call.func.value):
+            if target is None or (loops and is_made_anew(module, loops[-1], call.func.value)):
                 continue
             kind = module.kind(call.func.value)  # a schedule's and a scaler's are numbers
-            if kind not in ("scheduler", "scaler") and _is_read_after(module, loops[-1], call, target):
+            is_kept = (
+                _is_read_after(module, loops[-1], call, target)
+                if loops
+                else _is_loaded_later(module, call, target)
+            )
+            if kind not in ("scheduler", "scaler") and is_kept:
                 known = kind in ("module", "ddp")
                 held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
                 text = f"{target!r} holds {held} themselves: each later step changes it."
                 severity = BUG if known else RISK
-                yield At(call, text, QUESTION if _is_by_count(module, loops[-1], call) else severity)
+                by_count = bool(loops) and _is_by_count(module, loops[-1], call)
+                yield At(call, text, QUESTION if by_count else severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
@@ -211,6 +217,39 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: st
     reads = [each for each in module.reads(name) if module.scope(each) is scope or name.startswith("self.")]
     later = [each for each in reads if each.lineno > end and block not in module.ancestors(each)]
     return any(_may_be(module, each, module.statement(call)) for each in later)
+
+
+def _is_loaded_later(module: SourceModule, call: ast.Call, target: str) -> bool:
+    """Tell a method that a training loop calls: under a test it keeps the dict in an attribute, which is loaded elsewhere."""
+    method, name = module.enclosing(call, ast.FunctionDef), target.removeprefix("self.")
+    if method is None or not target.startswith("self.") or not name.isidentifier():
+        return False
+    above = list(module.ancestors(call))
+    is_tested = any(isinstance(each, ast.If) for each in above[: above.index(method)])
+    reads = [
+        each
+        for file in module.program.linked
+        for each in file.read_under(name)
+        if file.scope(each) is not method
+    ]
+    is_loaded = any(_is_loaded(module.home(each), each) for each in reads)
+    return is_tested and is_loaded and _is_called_in_training(module, method)
+
+
+def _is_loaded(module: SourceModule, read: ast.AST) -> bool:
+    above = module.parents[read]
+    return isinstance(above, ast.Call) and read in above.args and method_of(above) == "load_state_dict"
+
+
+def _is_called_in_training(module: SourceModule, method: ast.FunctionDef) -> bool:
+    """Tell whether a training loop calls a method, be it through another one of its class."""
+    within = {module.enclosing(each, ast.FunctionDef) for each in module.functions.callers(method)}
+    for loop in module.program.training_loops():
+        file = module.home(loop)
+        called = {file.functions.target(each) for each in file.inside(loop, ast.Call)} - {None}
+        if called & {method, *within}:
+            return True
+    return False
 
 
 def _may_be(module: SourceModule, read: ast.expr, statement: ast.stmt) -> bool:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.passage import ProbedValue, ProbePassage
 
+_ENDS = (slice(0, 1), slice(-1, None))
 EXAMPLES = 4  # of the batch; where the model takes no fewer, all
 
 
@@ -69,24 +70,27 @@ class ExamplesMixed(Probe):
 
         with ProbedModel(forward) as trial:
             base = ProbePassage(trial, {0: given})
-            trial.put_back()
-            others = ProbePassage(trial, {0: _changed(given, slice(1, None))})
-            before, after = base.output, others.output
-            if before is None or after is None or before.dim() != 2 or len(before) != len(given):
-                raise NotTriedError("which axis of the model's output is the batch can't be told")
-            if not bool(probed_values_differ(before[0], after[0]).any()):
+            # what goes through the batch as through time gives the first example nothing of the later ones
+            for which, mine in zip(("first", "last"), _ENDS[: 2 if given.dim() > 2 else 1], strict=False):
+                trial.put_back()
+                others = ProbePassage(trial, {0: _changed(given, but=mine)})
+                before, after = base.output, others.output
+                if before is None or after is None or before.dim() != 2 or len(before) != len(given):
+                    raise NotTriedError("which axis of the model's output is the batch can't be told")
+                if not bool(probed_values_differ(before[mine], after[mine]).any()):
+                    continue
+                trial.put_back()
+                meets = _meeting([base, ProbePassage(trial, {0: _changed(given, mine)}), others])
+                change, size = (before[mine] - after[mine]).abs().max(), before[mine].abs().max()
+                evidence = {
+                    "relative_influence": float(change / size),
+                    "model": forward.called,
+                    "made_at": meets.place if meets is not None else None,
+                }
+                told = f": they first meet in {meets.told(forward.variable)}" if meets is not None else ""
+                text = f"The output for the {which} example depends on the others of its batch{told}."
+                yield Observation(forward.place, text, RISK, evidence)
                 return
-            trial.put_back()
-            meets = _meeting([base, ProbePassage(trial, {0: _changed(given, slice(0, 1))}), others])
-            change, size = (before[0] - after[0]).abs().max(), before[0].abs().max()
-            evidence = {
-                "relative_influence": float(change / size),
-                "model": forward.called,
-                "made_at": meets.place if meets is not None else None,
-            }
-            told = f": they first meet in {meets.told(forward.variable)}" if meets is not None else ""
-            text = f"The output for the first example depends on the others of its batch{told}."
-            yield Observation(forward.place, text, RISK, evidence)
 
 
 def _meeting(passages: list[ProbePassage]) -> ProbedValue | None:
@@ -99,16 +103,21 @@ def _meeting(passages: list[ProbePassage]) -> ProbedValue | None:
     return None
 
 
-def _changed(given: torch.Tensor, rows: slice) -> torch.Tensor:
-    """Return the batch with some examples changed: numbers by noise, indices to those of another example."""
+def _changed(given: torch.Tensor, rows: slice | None = None, *, but: slice | None = None) -> torch.Tensor:
+    """Return the batch with some examples, or all but some, changed: numbers by noise, indices to another example's."""
     import torch
 
     changed = given.detach().clone()
     if given.is_floating_point():
         noise = torch.randn(given.shape, generator=torch.Generator().manual_seed(0)).to(given)
-        changed[rows] += 0.1 * (noise * given.detach().std())[rows]
+        changed += 0.1 * (noise * given.detach().std())
     else:
-        changed[rows] = given.detach().roll(1, 0)[rows]
+        changed = changed.roll(1, 0)
+    if rows is not None:  # all others stay
+        kept, changed = changed[rows], given.detach().clone()
+        changed[rows] = kept
+    if but is not None:
+        changed[but] = given.detach()[but]
     return changed
 
 

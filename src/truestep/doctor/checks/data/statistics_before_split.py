@@ -124,7 +124,7 @@ def _is_split(module: SourceModule, name: str) -> bool:
 def _index_parts(module: SourceModule) -> Iterator[tuple[str, str]]:
     """Yield the names of `tr, va = idx[:n], idx[n:]`, the second of which is held out."""
     halves: dict[str, dict[str, str]] = {}
-    for target, cut in _pairs(module):
+    for target, cut in _assignments(module):
         if (
             isinstance(target, ast.Name)
             and isinstance(cut, ast.Subscript)
@@ -138,7 +138,7 @@ def _index_parts(module: SourceModule) -> Iterator[tuple[str, str]]:
                 yield first, second
 
 
-def _pairs(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
+def _assignments(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield each target of an assignment with its value."""
     for assignment in module.all(ast.Assign):
         target, value = assignment.targets[0], assignment.value
@@ -151,7 +151,7 @@ def _pairs(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
 def _cuts(module: SourceModule, name: str) -> dict[str, set[str]]:
     """Return the slices of a name that are kept for training, and for anything else."""
     found: dict[str, set[str]] = {"train": set(), "test": set()}
-    for part, cut in _pairs(module):
+    for part, cut in _assignments(module):
         if isinstance(cut, ast.Subscript) and isinstance(cut.slice, ast.Slice) and dotted(cut.value) == name:
             side = "train" if "train" in ast.unparse(part).lower() else "test"
             found[side].add(ast.unparse(cut.slice))

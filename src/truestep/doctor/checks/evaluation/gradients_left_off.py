@@ -50,14 +50,14 @@ class GradientsLeftOff(SourceCheck):
         """Report the statement in a loop that trains, if the trace has no other call of it."""
         for trace in module.traces:
             switches = trace.of("grad_mode")
-            off = [each for each in switches if self._is_off(module, each)]
+            off = [each for each in switches if self._turns_gradients_off(module, each)]
             if not off or len(off) != len(switches):
                 continue
             for each in off:
                 if any(each.inside(path) for loop in trace.training_loops() for path in loop.outer_loops()):
                     yield At(each.node, "Nothing switches gradients on again for the next epoch.")
 
-    def _is_off(self, module: SourceModule, event: TraceEvent) -> bool:
+    def _turns_gradients_off(self, module: SourceModule, event: TraceEvent) -> bool:
         call = event.node
         stands_alone = isinstance(module.parents[call], ast.Expr)
         return (

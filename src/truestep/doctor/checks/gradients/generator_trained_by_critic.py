@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.actions import CLEAR
-from truestep.doctor.source.adversaries import gan_role_in_source
+from truestep.doctor.source.adversaries import crossed_optimizers, gan_role_in_source
 from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import behind
@@ -14,7 +14,7 @@ from truestep.doctor.source.values import behind
 
 class GeneratorTrainedByCritic(SourceCheck):
     """The discriminator's loss is computed on generated data that are not detached, and the generator's
-    gradients are not cleared after it.
+    gradients are not cleared after it; or the optimizer of the one holds the weights of the other.
 
     Why: the generator also gets the gradient that helps the discriminator, the opposite of what it should
     learn.
@@ -42,17 +42,21 @@ class GeneratorTrainedByCritic(SourceCheck):
         opt_g.step()
 
     Fix: discriminator(fake.detach()) in the discriminator's step; zero_grad() straight before each
-    backward().
+    backward(); Adam(discriminator.parameters()) for the optimizer that steps after the discriminator's loss.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146.
     """
 
     code = "GRAD020"
     never = (CLEAR,)
-    words = ("backward",)
+    words = ("backward", "optim")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report generated data in the loss whose backward precedes the discriminator's step."""
+        """Report generated data in the loss whose backward precedes the discriminator's step, and optimizers that are crossed."""
+        for call, name, held in crossed_optimizers(module):
+            yield At(
+                call, f"{name} holds the weights of {held}: the other side's loss would train them.", BUG
+            )
         for trace in module.traces:
             for step in trace.of("step"):
                 if gan_role_in_source(step.subject) != "discriminator":

@@ -35,6 +35,7 @@ class GivenTerm:
     beside: list[GivenTerm]  # the terms of its loss, itself among them
     waiting: set[int]  # optimizers with gradients of it, by the identity of their record
     is_used: bool = False
+    stepped: list[str] = field(default_factory=list)  # optimizers that stepped meanwhile and hold none of it
 
 
 @dataclass
@@ -76,7 +77,7 @@ class TermTrainsNothing(SourceCheck, Watcher):
             opt.step()
 
     Fix: compute the term with its graph, the gradient in a penalty by autograd.grad(..., create_graph=True); leave out of
-    the loss what is meant for the log alone.
+    the loss what is meant for the log alone; where its gradients are cleared, step the optimizer that holds the weights.
 
     Evidence: the plain form of row 47 of docs/mistakes.md.
     """
@@ -124,6 +125,8 @@ class TermTrainsNothing(SourceCheck, Watcher):
         """What waits for this optimizer is used; what was made of its weights without a gradient is reported."""
         for given in self.given:
             given.is_used = given.is_used or id(record) in given.waiting
+            if id(record) not in given.waiting and len(given.stepped) < STEPS:
+                given.stepped.append(history.called(record.optimizer))
         self.given = [each for each in self.given if not all(one.is_used for one in each.beside)]
         waiting, self.cut = self.cut, []
         for term in waiting:
@@ -138,6 +141,9 @@ class TermTrainsNothing(SourceCheck, Watcher):
             each.waiting -= cleared
             if had and not each.waiting and not each.is_used and any(one.is_used for one in each.beside):
                 text = "its gradients are cleared before any step uses them"
+                if each.stepped:
+                    holders = [history.called(one.optimizer) for one in records if id(one) in had]
+                    text += f" ({each.stepped[0]} stepped after it; {holders[0]} holds the weights that it reaches)"
                 yield from self._judge(history, each.term, text, cleared_at=str(place))
         self.given = [each for each in self.given if each.waiting]
 

@@ -36,7 +36,8 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
             loss.backward()
             opt.step()
 
-    Fix: move zero_grad() before backward(), or after step().
+    Fix: move zero_grad() before backward(), or after step(); of several optimizers, step the one whose weights the loss
+    reaches.
 
     Evidence: the plain form of row 2 of docs/mistakes.md.
     """
@@ -59,13 +60,23 @@ class ZeroGradBetweenBackwardAndStep(SourceCheck, Watcher):
         """Clear after the step."""
         return moved_after(module, node, next_event(module, node, "step").node)
 
+    def __init__(self) -> None:
+        self._last: OptimizerRecord | None = None  # the one that has stepped last
+
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report a clear after the last backward before this step, if it left nothing to step on."""
+        before, self._last = self._last, record
         if record.cleared_at is None or record.has_closure:
             return
         left = [each.grad for each in record.sample() if each.grad is not None]
         if not any(each.is_meta or bool(each.any()) for each in left):
             text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
+            if before is not None and before is not record:
+                mine, other = history.called(record.optimizer), history.called(before.optimizer)
+                told = (
+                    f" {other} stepped on that backward, {mine} after another: is each given its own weights?"
+                )
+                text += told if mine != other else ""
             yield Observation(record.cleared_at, text, evidence={"step": record.num_steps + 1})
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:

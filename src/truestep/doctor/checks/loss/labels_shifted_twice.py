@@ -26,7 +26,7 @@ class _Asked(NamedTuple):
     ignored: int
 
 
-class _Given(NamedTuple):
+class _GivenSequence(NamedTuple):
     symbols: Tensor
     place: Place
     called: str
@@ -82,7 +82,7 @@ class LabelsShiftedTwice(Watcher):
     def __init__(self) -> None:
         self._left = _STEPS
         self._asked: deque[_Asked] = deque(maxlen=_MOST)
-        self._given: deque[_Given] = deque(maxlen=_MOST)
+        self._given: deque[_GivenSequence] = deque(maxlen=_MOST)
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
         """Keep the targets of a cross entropy."""
@@ -97,7 +97,7 @@ class LabelsShiftedTwice(Watcher):
 
         for _, symbols in symbols_given_to(forward)[:1]:
             self._given.append(
-                _Given(symbols, forward.place, forward.called, _is_given_next(forward, symbols))
+                _GivenSequence(symbols, forward.place, forward.called, _is_given_next(forward, symbols))
             )
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
@@ -119,7 +119,7 @@ class LabelsShiftedTwice(Watcher):
                 {"model": seen.called, "symbols": tuple(seen.symbols.shape)},
             )
 
-    def _places(self, given: _Given) -> Iterator[int]:
+    def _places(self, given: _GivenSequence) -> Iterator[int]:
         from truestep.doctor.runtime.sequences import places_ahead
 
         for asked in self._asked:

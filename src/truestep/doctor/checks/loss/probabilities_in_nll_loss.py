@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""nll_loss without log_softmax."""
+"""nll_loss or kl_div without log_softmax."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.losses import losses
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import activation
@@ -21,14 +22,15 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import WatchHistory
 
 ABOVE = 1e-3  # rounding is smaller
+LOSSES = losses(given="log-shares")
 NOT_LOGARITHMS = operations(numbers="share projected rectified activated")
 
 
 class ProbabilitiesInNllLoss(SourceCheck, Watcher):
-    """nll_loss gets probabilities or raw outputs where it takes log-probabilities.
+    """nll_loss or kl_div gets probabilities or raw outputs where it takes log-probabilities.
 
-    Why: it only picks and negates: the loss is negative (or has no floor), and its gradient knows no
-    other class.
+    Why: nll_loss only picks and negates, and kl_div only multiplies: the loss is no likelihood or divergence (it may be
+    negative, or have no floor), and its gradient knows no other class.
 
     Bad:
         loss = F.nll_loss(net(x).softmax(1), y)  # here
@@ -36,23 +38,26 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
     Good:
         loss = F.nll_loss(net(x).log_softmax(1), y)
 
-    Fix: use log_softmax before nll_loss, or cross_entropy on the raw outputs.
+    Fix: use log_softmax before nll_loss and kl_div, or cross_entropy on the raw outputs.
 
     Evidence: the plain form of row 36 of docs/mistakes.md; 186 repositories: said 1 times, not judged; beds G,
     H: 1 true, 1 debatable, 0 false.
     """
 
     code = "LOSS003"
-    words = ("nll_loss", "NLLLoss")
+    words = ("nll_loss", "NLLLoss", "kl_div", "KLDivLoss")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report one whose input was made by something that is no logarithm."""
-        for call in losses_of(module, "nll_loss"):
-            given = argument(call, 0, "input")
-            operations = last_operations(module, given) if given is not None else set()
-            if operations and operations <= NOT_LOGARITHMS:
-                made = " or ".join(sorted(str(each) for each in operations))
-                yield At(call, f"The input of nll_loss is the result of {made}: it takes log-probabilities.")
+        for name in LOSSES:
+            for call in losses_of(module, name):
+                given = argument(call, 0, "input")
+                operations = last_operations(module, given) if given is not None else set()
+                if operations and operations <= NOT_LOGARITHMS:
+                    made = " or ".join(sorted(str(each) for each in operations))
+                    yield At(
+                        call, f"The input of {name} is the result of {made}: it takes log-probabilities."
+                    )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the logarithm of the softmax."""
@@ -64,8 +69,8 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Look at the operation that made the input."""
         made = history.made(loss.input, loss.place)
-        if loss.name == "nll_loss" and made.operation in ("softmax", "sigmoid", "linear", "relu"):
-            text = f"The input of nll_loss is the result of {made.told}."
+        if loss.name in LOSSES and made.operation in ("softmax", "sigmoid", "linear", "relu"):
+            text = f"The input of {loss.name} is the result of {made.told}."
             yield Observation(loss.place, text, evidence=made.evidence())
         elif loss.name == "nll_loss" and history.in_window and bool((loss.input.detach() > ABOVE).any()):
             text = "The input of nll_loss holds numbers above 0, which no log-probability of a class is."

@@ -4,12 +4,14 @@
 from __future__ import annotations
 
 import ast
+from collections import deque
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
+from truestep.doctor.runtime.bootstraps import differences_behind, shape_of_node
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -20,8 +22,11 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import WatchHistory
+    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+    from truestep.doctor.runtime.origins import WatchedOrigin
 
+_DIFFERENCES = ("sub", "rsub", "subtract")
+_MOST = 16  # differences of one step that are kept
 ELEMENTWISE = losses(target="numbers")
 
 
@@ -49,6 +54,9 @@ class ShapesBroadcast(SourceCheck, Watcher):
     code = "LOSS017"
     words = ("loss", "Loss", "pow", "** 2")
 
+    def __init__(self) -> None:
+        self._sides: deque[tuple[Any, list[tuple[int, ...]], Place]] = deque(maxlen=_MOST)
+
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss, or a square of a difference, of a row and a column that are both in sight."""
         for call in losses_of(module, *ELEMENTWISE):
@@ -75,15 +83,32 @@ class ShapesBroadcast(SourceCheck, Watcher):
             evidence = {"prediction": given, "target": target}
             yield Observation(loss.place, f"{loss.name} broadcasts {given} against {target}.", BUG, evidence)
 
+    def on_operation(
+        self, history: WatchHistory, origin: WatchedOrigin, given: list[Tensor], result: Any
+    ) -> None:
+        """Keep what a difference of all with all was made of: the graph does not know what carries none."""
+        if origin.operation in _DIFFERENCES and _is_square(result) and len(given) == 2:
+            shapes = [] if _is_of_one_value(given) else [tuple(each.shape) for each in given]
+            self._sides.append((result.grad_fn, shapes, origin.place))
+
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
-        """Report a hand-written `((output - target) ** 2).mean()` whose difference is larger than both."""
+        """Report `((output - target) ** 2).mean()`, written by hand, whose difference is larger than both; in any term."""
         for tensor in tensors:
-            found = _outer_difference(tensor)
-            if found is not None:
-                given, made = found
-                place = history.origins.nearest(tensor, "sub", "rsub") or place
-                text = f"A difference broadcasts {given} to {made}: every prediction against every target."
-                yield Observation(place, text, BUG, {"prediction": given, "difference": made})
+            for node in differences_behind(tensor.grad_fn):
+                known = next((each for each in self._sides if each[0] is node), (node, None, None))
+                found = _outer_difference(node, known[1])
+                if found is not None:
+                    given, made = found
+                    where = known[2] or history.origins.nearest(tensor, "sub", "rsub") or place
+                    text = (
+                        f"A difference broadcasts {given} to {made}: every prediction against every target."
+                    )
+                    yield Observation(where, text, BUG, {"prediction": given, "difference": made})
+        self._sides.clear()
+
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
+        """Forget the differences of the step."""
+        self._sides.clear()
 
 
 _TEXT = "(batch,) meets (batch, 1): every prediction is compared with every target."
@@ -111,9 +136,12 @@ def _may_be_column(module: SourceModule, node: ast.expr) -> bool:
     return any(each is not None and row_or_column(module, each) == COLUMN for each in ways)
 
 
-def _is_measured(module: SourceModule, node: ast.BinOp) -> bool:
-    """Tell `(a - b) ** 2`, `(a - b).pow(2)`, `(a - b).abs()` and `torch.abs(a - b)`."""
+def _is_measured(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `(a - b) ** 2`, `(a - b).pow(2)`, `(a - b).abs()` and `torch.abs(a - b)`, there or under its name."""
     above = module.parents[node]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        reads = module.reads(above.targets[0].id)
+        return any(_is_measured(module, each) for each in reads if module.definitions(each) == [node])
     if isinstance(above, ast.Attribute):
         return above.attr in ("pow", "abs", "square")
     if isinstance(above, ast.Call):
@@ -121,17 +149,25 @@ def _is_measured(module: SourceModule, node: ast.BinOp) -> bool:
     return isinstance(above, ast.BinOp) and isinstance(above.op, ast.Pow)
 
 
-def _outer_difference(loss: Tensor) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
-    """Walk from a mean or sum back to a subtraction of (n, 1) and (n,), and return its shapes."""
-    node = loss.grad_fn
-    for _ in range(6):
-        if node is None or not node.next_functions:
-            return None
-        before = node.next_functions[0][0]
-        if node.name().startswith("SubBackward") and before is not None:
-            made = tuple(node._input_metadata[0].shape)
-            given = tuple(before._input_metadata[0].shape) if before._input_metadata else made
-            column = len(given) == 2 and given[1] == 1 and given[0] > 1
-            return (given, made) if column and made == (given[0], given[0]) else None
-        node = before
-    return None
+def _is_square(result: Any) -> bool:
+    """Tell a result of (n, n) that carries a graph."""
+    shape = tuple(result.shape) if getattr(result, "grad_fn", None) is not None else ()
+    return len(shape) == 2 and shape[0] == shape[1] > 1
+
+
+def _is_of_one_value(given: list[Tensor]) -> bool:
+    """Tell `scores.unsqueeze(1) - scores`: all with all is meant."""
+    starts = {(each.untyped_storage()._cdata, each.storage_offset()) for each in given}
+    return len(starts) == 1
+
+
+def _outer_difference(
+    node: Any, sides: list[tuple[int, ...]] | None
+) -> tuple[tuple[int, ...], tuple[int, ...]] | None:
+    """Return the shapes of the column and of what was made, where (n, 1) meets (n,)."""
+    made = shape_of_node(node)
+    given = [shape_of_node(each) for each, _ in node.next_functions] if sides is None else sides
+    if made is None or len(made) != 2 or made[0] != made[1] or made[0] < 2:
+        return None
+    column = (made[0], 1)
+    return (column, made) if column in given and not {*given} - {column, made[:1], None} else None

@@ -98,13 +98,13 @@ def _chosen_by_batch(history: WatchHistory, reached: set[int]) -> set[int]:
     for model in history.models:
         for several in model.modules():
             if type(several) in (nn.ModuleList, nn.ModuleDict):
-                members = [_identities(each) for each in several.children()]
+                members = [_parameter_ids(each) for each in several.children()]
                 unreached = [each for each in members if not each & reached]
                 found |= set().union(*unreached) if len(unreached) < len(members) else set()
     return found
 
 
-def _identities(module: nn.Module) -> set[int]:
+def _parameter_ids(module: nn.Module) -> set[int]:
     return {id(each) for each in module.parameters()}
 
 

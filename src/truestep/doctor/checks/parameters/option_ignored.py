@@ -112,7 +112,7 @@ def _given_another(
         in_method = module.scope(call) is not made
         if in_method and given is not None and (module.qualify(call.func) or "").startswith("torch."):
             reduces_itself = name == "reduction" and constant(given) == "none"
-            if not reduces_itself and (_is_upper(given) or _differs(made, name, given)):
+            if not reduces_itself and (_is_constant_name(given) or _differs(made, name, given)):
                 yield call
 
 
@@ -128,7 +128,7 @@ def _defaults(made: ast.FunctionDef) -> list[tuple[str, ast.expr | None]]:
     return [*found, *zip([each.arg for each in made.args.kwonlyargs], made.args.kw_defaults, strict=True)]
 
 
-def _is_upper(node: ast.expr) -> bool:
+def _is_constant_name(node: ast.expr) -> bool:
     """Tell a constant of a module by its name."""
     last = own_name(node) or ""
     return bool(last) and last.partition("_")[0].isupper() and len(last) > 1

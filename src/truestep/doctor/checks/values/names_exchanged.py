@@ -78,7 +78,7 @@ class NamesExchanged(SourceCheck):
             names = [own_name(each) for each in call.args]
             function = called(module, call) if len(_long(names)) > 1 else None
             if function is not None and not _is_within(module, call, function):
-                pair = _exchanged(names, positional(function))
+                pair = _swapped_names(names, positional(function))
                 if (
                     pair is not None
                     and not _both_ways(module, call, pair)
@@ -101,7 +101,7 @@ def _long(names: list[str | None]) -> list[str]:
     return [each for each in names if each is not None and len(each) > _SHORT]
 
 
-def _exchanged(given: list[str | None], taken: list[str]) -> tuple[str, str] | None:
+def _swapped_names(given: list[str | None], taken: list[str]) -> tuple[str, str] | None:
     """Return two names that stand at one another's places."""
     taken = [each.strip("_") for each in taken]
     for first in range(min(len(given), len(taken))):
@@ -147,7 +147,7 @@ def _is_exchanged_behind(module: SourceModule, function: Function, pair: tuple[s
     home = module.home(function)
     for each in home.inside(function, ast.Call):
         inner = called(home, each) if set(pair) <= {own_name(given) for given in each.args} else None
-        if inner is not None and _exchanged([own_name(given) for given in each.args], positional(inner)):
+        if inner is not None and _swapped_names([own_name(given) for given in each.args], positional(inner)):
             return True
     return False
 
@@ -182,5 +182,5 @@ def _taken_exchanged(module: SourceModule, node: ast.Assign) -> tuple[str, str] 
     rows = [[own_name(part) or "" for part in each.elts] for each in values if isinstance(each, ast.Tuple)]
     if not rows or len(rows) != len(values) or any(len(row) != len(names) for row in rows):
         return None
-    pairs = {_exchanged(names, row) for row in rows}
+    pairs = {_swapped_names(names, row) for row in rows}
     return pairs.pop() if len(pairs) == 1 else None

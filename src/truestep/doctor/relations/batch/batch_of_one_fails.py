@@ -47,7 +47,7 @@ class BatchOfOneFails(StepRelation):
         from truestep.doctor.experiments.not_tried import RelationNotApplicableError
 
         assert experiment.base.steps
-        if experiment.plan.in_memory is not None:
+        if not experiment.plan.is_from_loader:
             raise RelationNotApplicableError("no loader cuts the batches, so that none of one example comes")
         error = experiment.child(Change("one")).error
         if error is None or _NORMALISED in error:

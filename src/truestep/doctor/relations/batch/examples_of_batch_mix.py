@@ -21,7 +21,7 @@ _BY_DIMENSION = frozenset(
 
 
 class ExamplesOfBatchMix(StepRelation):
-    """The gradient of a batch is no mean of the gradients of its two halves.
+    """The gradient of a batch is not the mean of the gradients of its two halves.
 
     Why: an example's share of the gradient then depends on the others that happen to be in its batch, by a wrong
     dimension or by broadcasting.
@@ -50,7 +50,7 @@ class ExamplesOfBatchMix(StepRelation):
     num_children = 2
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
-        """Compare the batch's gradients with a mean of those of its halves."""
+        """Compare the batch's gradients with the mean of its halves' gradients."""
         from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
         from truestep.doctor.experiments.not_tried import (
             ExperimentNotTriedError,
@@ -70,8 +70,8 @@ class ExamplesOfBatchMix(StepRelation):
         demand_rows_are_examples(experiment)
         is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
         message = (
-            f"the gradient of the batch is no mean of those of its halves: that of {apart.parameter} is off by "
-            f"{apart.difference:.1%}, and rounding allows {tolerance:.1g}"
+            f"the batch's gradient is not the mean of its halves' gradients: that of {apart.parameter} is off by "
+            f"{apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
         )
         message += f"; examples first meet in {experiment.told_mixing}" if mixing is not None else ""
         if not is_clear:

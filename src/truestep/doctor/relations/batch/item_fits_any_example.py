@@ -78,7 +78,9 @@ class ItemFitsAnyExample(StepRelation):
         from truestep.doctor.experiments.changes import Change
 
         # of few classes one exchange may give all examples what is as good to them
-        both = Change("exchanged", item), Change("exchanged", item, repeated=True)
-        return not any(map(experiment.goes_another_way, both)) and all(
-            experiment.compared(each).difference <= experiment.tolerance for each in both
-        )
+        for each in (Change("exchanged", item), Change("exchanged", item, repeated=True)):
+            if experiment.goes_another_way(each):
+                return False
+            if experiment.compared(each).difference > experiment.tolerance:
+                return False
+        return True

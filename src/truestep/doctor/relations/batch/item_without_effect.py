@@ -54,6 +54,9 @@ class ItemWithoutEffect(StepRelation):
                 continue
             if experiment.has_effect_by_other_values(item):
                 continue
+            made = experiment.plan.at_use is not None
+            if made and experiment.makes_a_difference(Change("constant", item)):
+                continue  # a constant that the script adds to the loss
             apart = experiment.compared(Change("constant", item))
             message = (
                 f"item {item} of the batch made the same for all examples changes no gradient (by {apart.difference:.1g}), "

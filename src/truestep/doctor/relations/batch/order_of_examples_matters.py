@@ -56,7 +56,7 @@ class OrderOfExamplesMatters(StepRelation):
         mixing = experiment.mixing
         message = (
             f"the same examples in another order give another gradient: that of {apart.parameter} "
-            f"differs by {apart.difference:.1%}, and rounding allows {tolerance:.1g}"
+            f"differs by {apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
         )
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
         if mixing is not None:

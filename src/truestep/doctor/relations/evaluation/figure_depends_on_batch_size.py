@@ -54,7 +54,7 @@ class FigureDependsOnBatchSize(EvaluationRelation):
 
         if experiment.changed(EvaluationChange("reversed")) is not None:
             raise ExperimentNotTriedError(
-                "mend REL009 first, because the order of the batches changes the figure, whatever their size"
+                "mend REL009 first, because the order of the batches alone changes the figure"
             )
         if figures := experiment.changed(EvaluationChange("cut")):
             experiment.demand_no_draws()

@@ -63,7 +63,7 @@ class GradientsLeftOver(StepRelation):
             return
         message = (
             f"gradients that were there before the batch change its step: without them that of {apart.parameter} differs by "
-            f"{apart.difference:.1%}, and rounding allows {tolerance:.1g}"
+            f"{apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
         )
         evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
         yield BrokenRelation(message, RISK, evidence=evidence)

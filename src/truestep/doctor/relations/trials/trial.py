@@ -269,7 +269,7 @@ class Trials:
         per_example = isinstance(given, Tensor) and given.ndim > 0 and len(given) == count
         return TrialOutcome(loss.item(), kept, given.detach() if per_example else None, reached)
 
-    def _see(self, module: nn.Module) -> None:
+    def _record_module(self, module: nn.Module) -> None:
         self._found.keep(module)
         if module not in self.outermost and not _is_inside_another(module):
             self.outermost.append(module)
@@ -277,7 +277,7 @@ class Trials:
     @contextmanager
     def _keeping_called_modules(self) -> Iterator[None]:
         """Keep each module when it is first called, before it changes."""
-        handle = register_module_forward_pre_hook(lambda module, _: self._see(module))
+        handle = register_module_forward_pre_hook(lambda module, _: self._record_module(module))
         try:
             count = self.examples.count
             noise = SymmetricNoise(count, tensors=self.trained.parameters.values())

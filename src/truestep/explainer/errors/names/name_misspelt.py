@@ -103,8 +103,8 @@ class NameMisspelt(Explainer):
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         found = {name: value for name, value in match.groupdict().items() if value}
         if "attribute" in found:
-            return _of_attribute(crash, found)
-        return _of_name(crash, found["name"]) if "name" in found else _of_keyword(crash, found)
+            return _attribute_facts(crash, found)
+        return _name_facts(crash, found["name"]) if "name" in found else _keyword_facts(crash, found)
 
 
 _MAX_LISTED = 8
@@ -181,7 +181,7 @@ def _resolved(crash: Crash, written: ast.expr) -> Any:
     return crash.user.lookup(written.id) if isinstance(written, ast.Name) and crash.user else None
 
 
-def _of_attribute(crash: Crash, found: dict[str, str]) -> dict[str, str]:
+def _attribute_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
     attribute, owner = found["attribute"], found.get("module") or found.get("kind", "")
     facts = {"owner": owner}
     if owner in ("float", "int") and attribute not in TENSOR_NAMES:
@@ -207,7 +207,7 @@ def _is_asked_of_a_tensor(crash: Crash, attribute: str) -> bool:
     )
 
 
-def _of_name(crash: Crash, name: str) -> dict[str, str]:
+def _name_facts(crash: Crash, name: str) -> dict[str, str]:
     own = {"import": IMPORTS[name]} if name in IMPORTS else {}
     if crash.user is None or crash.user.live is None:
         return {"unset": "yes", **own}
@@ -216,7 +216,7 @@ def _of_name(crash: Crash, name: str) -> dict[str, str]:
     return own or ({"near_name": near} if near else {})
 
 
-def _of_keyword(crash: Crash, found: dict[str, str]) -> dict[str, str]:
+def _keyword_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
     known = _parameters(crash, found["function"])
     if near := _near_keyword(found["keyword"], known):
         return {"near_keyword": near}
