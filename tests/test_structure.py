@@ -166,7 +166,6 @@ ONE_IMPORTER = {
     "scaled": "whether a loss or its gradients may be divided; with the check one file of 400 lines and two matters",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
     "unseen": "which functions nobody can follow; with closed.py one file of 430 lines",
-    "unrun": "what no run comes to, asked of every certain finding; with untaken.py one file of 300 lines and two matters",
     "worlds": "a part of tracing.py, which would have 450 lines and more",
 }
 

@@ -120,12 +120,15 @@ def choice_by(*what: object) -> Callable[[list[Habit]], Habit]:
     return choose
 
 
-def drawn_program(number: int) -> Program:
-    """Return the program of a number: whatever is installed, and seldom another where a habit comes or goes that it has not."""
-    first = list(beginnings()[number % DRAWS])
+def drawn_program(number: int, *begun: Habit) -> Program:
+    """Return the program of a number: whatever is installed, and seldom another where a habit comes or goes that it has not.
+
+    It begins with its pairs of habits, or with those that are given in their place.
+    """
+    first = list(begun or beginnings()[number % DRAWS])
     tried = (filled(first, choice_by(number, attempt)) for attempt in range(100))
     found = next(filter(None, tried), None)  # what was chosen may leave nothing for a slot
-    return drawn_program(number + 1) if found is None else found
+    return drawn_program(number + 1, *begun) if found is None else found
 
 
 @cache

@@ -37,6 +37,7 @@ FRAME = {
     "learners": "model",
     "saves": "{{law saves}}",
     "held rows": "6",
+    "stream rows": "20",
     "held batch": "4",
     "loss body": "{{loss entry}}\n{{unpack}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
 }

@@ -9,7 +9,6 @@ early"`); `"20 raises"` and `"20 leaves"` are for call 20 of a function of the p
 
 import atexit
 import builtins
-import dataclasses
 import hashlib
 import json
 import os
@@ -19,7 +18,6 @@ import sys
 from collections import Counter
 from functools import cache
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import torch
@@ -42,7 +40,7 @@ def leaves(tree):
         return [tree]
     if isinstance(tree, str | float | int):
         return []
-    if dataclasses.is_dataclass(tree) or isinstance(tree, SimpleNamespace):
+    if hasattr(tree, "__dict__"):  # a dataclass, a namespace, an object of one's own
         tree = vars(tree)
     members = tree.values() if isinstance(tree, dict) else tree
     return [leaf for member in members for leaf in leaves(member)]
@@ -54,9 +52,12 @@ def bits(tensor: torch.Tensor) -> bytes:
 
 
 def note_batch(run, batch) -> None:
-    """Note a digest of each row of a batch."""
+    """Note a digest of each row of a batch, or of each part where they have no common rows."""
     parts = leaves(batch)
-    rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]
+    if len({len(part) for part in parts}) == 1:
+        rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]
+    else:
+        rows = [*map(bits, parts)]
     note("batch", run.step, [hashlib.sha256(row).hexdigest()[:12] for row in rows])
 
 
@@ -64,10 +65,19 @@ FROM_FIRST_BATCH: list = []
 """What is told of each call once there is a batch: before it, hundreds of thousands of calls import packages."""
 
 
+COUNTED: list[Counter] = []
+"""The calls since the first batch, by file, where they are counted."""
+
+AT_BATCHES: list[tuple[int, Counter]] = []
+"""The epoch of each batch, and how many there had been as it came."""
+
+
 def note_drawn_batch(run, batch) -> None:
     """Note a batch, and what the body of the loop draws from the three streams that everybody shares."""
     if FROM_FIRST_BATCH:
         sys.settrace(FROM_FIRST_BATCH.pop())
+    for calls in COUNTED:
+        AT_BATCHES.append((run.epoch, calls.copy()))
     note_batch(run, batch)
     note("draws", run.step, [random.random(), float(np.random.rand()), torch.rand(()).item()])
 
@@ -175,8 +185,12 @@ def disturbance(said: str):
 
 
 def counting():
-    """Return what counts the calls; at the end it writes down how many there were, and how many of the program's own functions."""
+    """Return what counts the calls; at the end it writes down how many there had been as each batch came, and at the end.
+
+    Before each number of calls stands the epoch, behind it how many were of the program's own functions.
+    """
     calls, pid = Counter(), os.getpid()
+    COUNTED.append(calls)
 
     def count(frame, event, argument) -> None:
         calls[frame.f_code.co_filename] += 1
@@ -184,8 +198,11 @@ def counting():
     def tell() -> None:
         if os.getpid() == pid:  # workers, which are forked, count for nothing
             sys.settrace(None)
-            own = sum(times for file, times in calls.items() if is_own(file))
-            Path("calls.txt").write_text(f"{calls.total()} {own}", "utf-8")
+            counted = [
+                [epoch, each.total(), sum(times for file, times in each.items() if is_own(file))]
+                for epoch, each in (*AT_BATCHES, (None, calls))
+            ]
+            Path("calls.json").write_text(json.dumps(counted), "utf-8")
 
     atexit.register(tell)
     return count

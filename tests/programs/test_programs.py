@@ -3,6 +3,7 @@
 
 import pytest
 from programs.draws import drawn_program, drawn_under
+from programs.habits import named
 from programs.laws import hold
 from support.old_torch import DIVIDES
 
@@ -20,6 +21,16 @@ PAIRS = {  # of how many programs each law is held
     "read": 180,
     "refused": 4,
 }
+BEGUN = {  # what some programs begin with, so that each kind of state that a resumed run puts back is in several
+    "resume": (
+        "float16_autocast stream_with_state",
+        "float16_autocast iterator_with_state",
+        "float16_autocast minibatches_by_permutation",
+        "stream_with_state",
+        "iterator_with_state",
+        "minibatches_by_permutation truestep_by_steps",
+    )
+}
 PARTS = 4
 DIVIDING = ("fsdp", "refused")  # laws over programs of which some divide their weights
 
@@ -27,8 +38,9 @@ DIVIDING = ("fsdp", "refused")  # laws over programs of which some divide their 
 def programs_for(law: str, part: int):
     """Return a part of the programs that a law is held over: the first draws that it can be held over."""
     found, number = [], FIRST + 800 * list(PAIRS).index(law)
+    begun = [*BEGUN.get(law, ()), *[""] * PAIRS[law]]
     while len(found) < PAIRS[law]:
-        program = drawn_under(drawn_program(number), law)
+        program = drawn_under(drawn_program(number, *map(named, begun[len(found)].split())), law)
         number += 1
         found += [program] if program is not None else []
     return found[part::PARTS]

@@ -232,6 +232,24 @@ class StatefulClip(ClipToUsual):
         self.largest = state["largest"]
 
 
+class StatefulFunction:
+    """An object that is called with the gradients by name, and has a state."""
+
+    def __init__(self):
+        self.largest = 0.01
+
+    def __call__(self, gradients):
+        for gradient in gradients.values():
+            gradient.clamp_(-self.largest, self.largest)
+        self.largest *= 1.5
+
+    def state_dict(self):
+        return {"largest": self.largest}
+
+    def load_state_dict(self, state):
+        self.largest = state["largest"]
+
+
 class OwnStep(torch.optim.SGD):
     """An optimizer that counts in an attribute."""
 
@@ -246,12 +264,16 @@ class OwnStep(torch.optim.SGD):
         super().step(closure)
 
 
-def test_what_a_clip_keeps_is_saved_with_its_learner_or_told(tmp_path, capsys):
-    whole = train(tmp_path / "whole", clip=StatefulClip(), epochs=3)
-    train(tmp_path / "run", clip=StatefulClip(), epochs=1)
-    net = train(tmp_path / "run", clip=StatefulClip(), epochs=3)
+@pytest.mark.parametrize("kind", [StatefulClip, StatefulFunction])
+def test_what_a_clip_keeps_is_saved_with_its_learner(tmp_path, capsys, kind):
+    whole = train(tmp_path / "whole", clip=kind(), epochs=3)
+    train(tmp_path / "run", clip=kind(), epochs=1)
+    net = train(tmp_path / "run", clip=kind(), epochs=3)
     assert "the rest is bit-identical" in capsys.readouterr().err
     assert torch.equal(net.weight, whole.weight)
+
+
+def test_what_a_clip_keeps_that_has_no_state_is_told(tmp_path, capsys):
     train(tmp_path / "told", clip=ClipToUsual(), epochs=1)
     train(tmp_path / "told", clip=ClipToUsual(), epochs=2)
     message = capsys.readouterr().err

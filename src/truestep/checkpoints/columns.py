@@ -225,7 +225,7 @@ class _Rows:
         at = 0
         for row in rows:
             name, dtype = self.names[row], self.dtypes[row]
-            shape, size = self._size(dtype, tuple(self.shapes[row]))
+            shape, size = self._checked_size(dtype, tuple(self.shapes[row]))
             whole, offset = self._place(row, dtype, shape)
             key = self.keys[row][0] if row in self.keys else name[prefix:]
             if type(key) is not str:
@@ -239,7 +239,7 @@ class _Rows:
             else:
                 tensors[name] = _with_shard(name, known, shard, dtype, whole)
 
-    def _size(self, dtype: str, shape: tuple[Any, ...]) -> tuple[tuple[int, ...], int]:
+    def _checked_size(self, dtype: str, shape: tuple[Any, ...]) -> tuple[tuple[int, ...], int]:
         """Return a shape, checked, and its bytes."""
         found = self.sizes.get((dtype, shape))
         if found is None:
@@ -254,7 +254,7 @@ class _Rows:
         if row not in self.pieces:
             return shape, (0,) * len(shape)
         whole, offset = self.pieces[row]
-        return self._size(dtype, tuple(whole))[0], checked_counts(offset)
+        return self._checked_size(dtype, tuple(whole))[0], checked_counts(offset)
 
 
 def _with_shard(

@@ -55,7 +55,7 @@ def _loaded(
     tree = state_subtree(manifest.state, under)
     nodes = saved_tensor_nodes(tree) if under or part_of else []
     names = {manifest.tensor_name(node) for node in nodes} if under else set(manifest.tensors)
-    boxes = {name: _whole(manifest.tensors[name]) for name in names}
+    boxes = {name: _whole_box(manifest.tensors[name]) for name in names}
     parts = {} if part_of is None else _parts(part_of, manifest, nodes)
     boxes |= {name: part.box for name, part in parts.items()}
     reader = _FileReader(manifest, boxes)
@@ -65,7 +65,7 @@ def _loaded(
     return _restore(tree, manifest, {name: reader.tensor(name) for name in boxes}, parts)
 
 
-def _whole(entry: ManifestTensor) -> CheckpointBox:
+def _whole_box(entry: ManifestTensor) -> CheckpointBox:
     return CheckpointBox((0,) * len(entry.shape), entry.shape)
 
 

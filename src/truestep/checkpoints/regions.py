@@ -84,7 +84,7 @@ def regions_of(leaves: list[SavedTensorLeaf]) -> list[TensorRegion]:
 
 
 def _extent(order: int, leaf: SavedTensorLeaf) -> _Extent:
-    tensor = _plain(leaf)
+    tensor = _saveable_tensor(leaf)
     begin = int(tensor.storage_offset()) * tensor.element_size()
     size = tensor.element_size()
     elements = tensor.numel()
@@ -121,7 +121,7 @@ def why_tensor_cannot_be_saved(tensor: Tensor) -> str | None:
     return None
 
 
-def _plain(leaf: SavedTensorLeaf) -> Tensor:
+def _saveable_tensor(leaf: SavedTensorLeaf) -> Tensor:
     tensor: Tensor = leaf.tensor
     if problem := why_tensor_cannot_be_saved(tensor):
         raise CheckpointError(f"The tensor at {leaf.name!r} can't be saved: it {problem}.")

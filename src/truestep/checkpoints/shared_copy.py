@@ -38,16 +38,16 @@ class CopyPiece:
         begin = end = first = 0
         for number, source in enumerate(self._sources):
             if source.nbytes >= ALONE_BYTES and first < number:
-                yield self._some(first, number, begin, end)
+                yield self._subset(first, number, begin, end)
                 begin, first = end, number
             end += source.nbytes
             if source.nbytes >= ALONE_BYTES or end - begin >= PIECE_BYTES:
-                yield from self._some(first, number + 1, begin, end)._slices()
+                yield from self._subset(first, number + 1, begin, end)._slices()
                 begin, first = end, number + 1
         if first < len(self._sources):
-            yield self._some(first, len(self._sources), begin, end)
+            yield self._subset(first, len(self._sources), begin, end)
 
-    def _some(self, first: int, last: int, begin: int, end: int) -> Self:
+    def _subset(self, first: int, last: int, begin: int, end: int) -> Self:
         return type(self)(self._memory[begin:end], self._places[first:last], self._sources[first:last])
 
     def _slices(self) -> Iterator[Self]:

@@ -72,14 +72,14 @@ def _beginning_so(check: str | None) -> list[type[Check]]:
     return [each for code, each in checks().items() if check is None or code.startswith(check.upper())]
 
 
-def _named(name: str) -> list[type[Check]]:
+def _checks_named(name: str) -> list[type[Check]]:
     return [each for each in checks().values() if each.name() == name.lower()]
 
 
 def _wanted(check: str | None, found: list[type[Check]], how: How | None) -> list[type[Check]]:
     """Return those of the checks found that find their mistake so, or the one of this name, or those with these words."""
     if check is not None and not found:
-        found = _named(check) or checks_with_words(check)
+        found = _checks_named(check) or checks_with_words(check)
         if not found:
             raise OptionError(no_such_check(check))
     chosen = [each for each in found if how is None or _how(each) in (how, How.BOTH)]

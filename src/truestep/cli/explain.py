@@ -64,7 +64,7 @@ def _text(log: str) -> str:
 
 def _lines(report: ErrorLogReport) -> list[str]:
     main = report.main
-    cut = [_cut(report.cut_at)] if report.cut_at else []
+    cut = [_cut_off_note(report.cut_at)] if report.cut_at else []
     if main is None:
         return cut or [_without_error(report.num_lines)]
     shown = [*_heading(main, report), *(main.explanation.lines() if main.explanation else _unknown(main))]
@@ -79,7 +79,7 @@ def _lines(report: ErrorLogReport) -> list[str]:
     return [*shown, "", *cut] if cut else shown
 
 
-def _cut(line: int) -> str:
+def _cut_off_note(line: int) -> str:
     return f"The traceback at line {line} is cut: its last line, which names the error, is not in the log."
 
 

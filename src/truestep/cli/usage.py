@@ -81,7 +81,7 @@ def usage_message(error: Any) -> str:
 
 def _wrong(error: Any, context: Any) -> str:
     if hasattr(error, "possibilities"):
-        return _no_option(error.option_name, context)
+        return _no_option_message(error.option_name, context)
     message = str(error.format_message())
     if message.startswith("Missing"):
         return _missing(message.partition(" Choose from:")[0].removesuffix("."), error, context)
@@ -120,10 +120,10 @@ def _missing(message: str, error: Any, context: Any) -> str:
 def refuse_command_option(word: str, context: Any) -> None:
     """End with a message where an option stands in the place of the file whose own arguments are passed on unread."""
     if word.startswith("-"):
-        context.fail(_no_option(word.partition("=")[0], context))
+        context.fail(_no_option_message(word.partition("=")[0], context))
 
 
-def _no_option(word: str, context: Any) -> str:
+def _no_option_message(word: str, context: Any) -> str:
     known = {name for option in context.command.params for name in _long_names(option)}
     if elsewhere := _OPTIONS.get((str(context.info_name), word)):
         return f"There is no option {word!r} here. {elsewhere}."

@@ -129,13 +129,13 @@ def _instruction(code: CodeType, place: int) -> str:
     return dis.opname[code.co_code[place]] if place >= 0 else ""
 
 
-def _behind(code: CodeType, place: int) -> Iterator[dis.Instruction]:
+def _instructions_after(code: CodeType, place: int) -> Iterator[dis.Instruction]:
     return (each for each in dis.get_instructions(code) if each.offset > place and each.opname != "NOP")
 
 
 def _variable(code: CodeType, place: int) -> str | None:
     """Return what the instruction behind a call stores into; the name alone of an attribute."""
-    following = _behind(code, place)
+    following = _instructions_after(code, place)
     first, second = next(following, None), next(following, None)
     if first and second and first.opname.startswith("LOAD_") and second.opname == "STORE_ATTR":
         first = second
@@ -148,7 +148,7 @@ def _variable(code: CodeType, place: int) -> str | None:
 
 @cache
 def _loop_pair(code: CodeType, place: int) -> tuple[str, str] | None:
-    found = [each for each, _ in zip(_behind(code, place), range(5), strict=False)]
+    found = [each for each, _ in zip(_instructions_after(code, place), range(5), strict=False)]
     if [each.opname for each in found[:3]] != ["GET_ITER", "FOR_ITER", "UNPACK_SEQUENCE"] or found[
         2
     ].argval != 2:

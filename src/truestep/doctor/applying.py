@@ -21,10 +21,11 @@ from truestep.doctor.source.closed import ClosedWorld
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import SourceRewriteError
-from truestep.doctor.source.unrun import is_never_run, unnamed_definition
+from truestep.doctor.source.unrun import is_apart_from_trainings, is_never_run, unnamed_definition
 from truestep.doctor.source.untaken import is_never_taken
 
 _NESTING = 12_000
+_ANYWHERE = ("VALUE040", "VALUE014", "PARAM004", "PARAM047", "EVAL008")
 _OF_PAGES = {"module": "net", "ddp": "net", "optimizer": "opt", "scheduler": "sched"}  # by the kind
 
 _EXPECTS = re.compile(r"^(assertRaises|assertWarns|raises$|warns$|deprecated_call$)")
@@ -134,6 +135,13 @@ def _add_finding(check: SourceCheck, module: SourceModule, found: At, reading: S
     elif severity is Severity.BUG and (unnamed := unnamed_definition(module, found.node)) is not None:
         severity = Severity.RISK
         message += f" It is a risk only, since nothing that was read and that runs names '{unnamed}'."
+    elif (
+        severity is Severity.BUG
+        and not _holds_anywhere(check)
+        and is_apart_from_trainings(module, found.node)
+    ):
+        severity = Severity.RISK
+        message += " It is a risk only, since no training of this repository is seen to come by."
     finding = check.finding(
         place,
         message,
@@ -147,6 +155,11 @@ def _add_finding(check: SourceCheck, module: SourceModule, found: At, reading: S
         return
     reading.findings.append(finding)
     reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
+
+
+def _holds_anywhere(check: SourceCheck) -> bool:
+    """Tell what Python or torch refuses wherever it runs, and what is asked of programs that only predict."""
+    return check.code in _ANYWHERE or topic_of(type(check)) == "deprecated"
 
 
 def _is_uncertain(module: SourceModule, node: ast.AST) -> bool:

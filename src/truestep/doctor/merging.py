@@ -42,7 +42,7 @@ def _is_same_fault(read: Finding, ran: Finding) -> bool:
     shows_as = check.shows_as if check is not None and issubclass(check, SourceCheck) else ()
     if ran.code != read.code and ran.code not in shows_as:
         return False
-    return any(_near(each, read.place) for each in _places(ran))
+    return any(_is_near(each, read.place) for each in _places(ran))
 
 
 def _places(ran: Finding) -> Iterator[Place]:
@@ -52,6 +52,6 @@ def _places(ran: Finding) -> Iterator[Place]:
         yield made_at
 
 
-def _near(first: Place, second: Place) -> bool:
+def _is_near(first: Place, second: Place) -> bool:
     same_file = Path(first.path).resolve() == Path(second.path).resolve()
     return same_file and first.cell == second.cell and abs(first.line - second.line) <= 3

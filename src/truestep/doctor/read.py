@@ -49,6 +49,8 @@ _RELEVANT = re.compile(
     rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex|add_argument|\.shuffle\("
 )
 
+_OF_ROOT = (".git", "pyproject.toml", "setup.py", "setup.cfg")
+
 
 def read_paths(
     paths: Sequence[Path],
@@ -76,7 +78,8 @@ def read_paths(
     files = list(files_to_read(paths, selection))
     relevant = [each for each in files if _is_relevant(each)]
     known = set(relevant)
-    _places = ImportPlaces(SourceDisk())
+    of_repository = any(map(_is_root, paths))
+    _places = ImportPlaces(SourceDisk(), of_repository=of_repository)
     units = source_units_of(relevant, _places) + idle_source_units(
         [each for each in files if each not in known]
     )
@@ -90,6 +93,11 @@ def read_paths(
     reading.seconds = time.perf_counter() - started
     reading.retired |= baseline.retired()
     return reading
+
+
+def _is_root(path: Path) -> bool:
+    """Tell the root of a repository: a training that none of its files holds is none of it."""
+    return any((path / name).exists() for name in _OF_ROOT)
 
 
 def _is_relevant(path: Path) -> bool:
@@ -107,8 +115,9 @@ def _read_units(
 ) -> Iterator[SourceReading]:
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
+    scope = "repository" if _places is not None and _places.of_repository else "files"
     keys = {
-        unit: source_reading_cache_key(unit.digest, codes, *map(str, unit.named))
+        unit: source_reading_cache_key(unit.digest, codes, scope, *map(str, unit.named))
         for unit in units
         if cache and unit.digest
     }
@@ -217,7 +226,7 @@ def _parse_all(unit: SourceUnit) -> SourceReading:
     reading = SourceReading(num_files=len(unit.named))
     for path in unit.named:
         for text, _ in _contents(path, reading):
-            _tried(parse_source, text, str(path), reading)
+            _parse_or_lose(parse_source, text, str(path), reading)
         count_source_read(path)
     return reading
 
@@ -291,12 +300,12 @@ def _parsed(
     """Parse the programs of a file; what is no Python is named."""
     programs = []
     for part, (text, blocks) in enumerate(contents):
-        module = _tried(partial(project.add, part=part), text, path, reading)
+        module = _parse_or_lose(partial(project.add, part=part), text, path, reading)
         programs += [_ReadProgram(module, project, blocks)] if module is not None else []
     return programs
 
 
-def _tried(
+def _parse_or_lose(
     parse: Callable[[str, str], Result], text: str, path: str, reading: SourceReading
 ) -> Result | None:
     try:

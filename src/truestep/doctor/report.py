@@ -161,7 +161,7 @@ def make_report(
 ) -> WatchedRunReport:
     """Join both ways and all processes, and hide what comments and the baseline hide."""
     notes, silent = others
-    outcome = _shown(outcome, script)
+    outcome = _with_shown_places(outcome, script)
     report = WatchedRunReport(reading, watch, outcome, seconds, num_hidden=reading.num_hidden)
     report.others, report.silent = notes, silent
     report.is_unparsed = any(str(each) in reading.lost_files for each in script.sources())
@@ -183,7 +183,7 @@ def make_report(
     return report
 
 
-def _shown(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
+def _with_shown_places(outcome: ScriptOutcome, script: WatchedScript) -> ScriptOutcome:
     place = outcome.error_place
     warned = [(script.shown(at), text) for at, text in outcome.warnings]
     return replace(outcome, error_place=script.shown(place) if place else None, warnings=warned)
@@ -202,14 +202,14 @@ class _FileText:
 
     def line(self, place: Place) -> str:
         """Return the line at a place."""
-        number = self._joined(place).line
+        number = self._notebook_place(place).line
         return self._lines[number - 1] if 0 < number <= len(self._lines) else ""
 
     def hides(self, finding: Finding) -> bool:
         """Tell whether a comment hides a finding."""
-        return self._ignores.hide(replace(finding, place=self._joined(finding.place)))
+        return self._ignores.hide(replace(finding, place=self._notebook_place(finding.place)))
 
-    def _joined(self, place: Place) -> Place:
+    def _notebook_place(self, place: Place) -> Place:
         return self._notebook.joined_place(place) if self._notebook is not None and place.cell else place
 
 

@@ -88,7 +88,7 @@ def refuse_batch_with_graph(batch: Batch, why: str) -> None:
     def look(tensor: Tensor) -> Tensor:
         # a leaf, as data is, has no graph to go through
         if tensor.grad_fn is not None:
-            raise LossError(_reused_graph(why))
+            raise LossError(_reused_graph_message(why))
         return tensor
 
     if is_pair_batch(batch):
@@ -103,10 +103,10 @@ def used_graph_error(error: BaseException, why: str | None) -> LossError | None:
     # torch has no class of its own for it, so its words are asked
     if "backward through the graph a second time" not in str(error):
         return None
-    return LossError(_reused_graph(why) if why else _USED_GRAPH)
+    return LossError(_reused_graph_message(why) if why else _USED_GRAPH)
 
 
-def _reused_graph(why: str) -> str:
+def _reused_graph_message(why: str) -> str:
     return (
         f"The loss uses a graph that was made before this update (a network's output, computed outside of the loss), and {why}: "
         "the update goes back through it more than once, and torch keeps it for one time. Compute it inside the loss, from what "

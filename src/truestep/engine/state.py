@@ -25,7 +25,7 @@ from truestep.engine.optimizer_states import loadable_optimizer_state, saved_opt
 from truestep.engine.optimizers import KERNEL_OPTIONS, optimizer_parameters, put_step_counts
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
-from truestep.engine.unsaved import is_stateful_clip
+from truestep.engine.unsaved import stateful_clip
 
 _OPTIONAL = ("settings", "buffers", "clip")  # not in every checkpoint of a learner
 _NEW = {
@@ -59,8 +59,8 @@ def learner_state(learner: LearnerParts) -> dict[str, Any]:
         state["scaler"] = learner.policy.scaler.state_dict()
     if learner.average is not None:
         state["averages"] = learner.average.state_dict()
-    if is_stateful_clip(learner.policy.clip):
-        state["clip"] = learner.policy.clip.state_dict()
+    if (clip := stateful_clip(learner.policy.clip)) is not None:
+        state["clip"] = clip.state_dict()
     if masters := learner.weights.masters:
         state["masters"] = {name: master.detach() for name, master in masters.items()}
     if buffers := learner.transient.state_dict():
@@ -272,8 +272,8 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     if learner.average is not None:
         learner.average.load_state_dict(state["averages"])
     learner.transient.load_state_dict(state.get("buffers", {}))
-    if is_stateful_clip(learner.policy.clip) and "clip" in state:
-        learner.policy.clip.load_state_dict(state["clip"])
+    if (clip := stateful_clip(learner.policy.clip)) is not None and "clip" in state:
+        clip.load_state_dict(state["clip"])
 
 
 def _are_of_one_dtype(own: dict[str, Any], saved: dict[str, Any]) -> bool:

@@ -23,8 +23,12 @@ class StatefulClip(Protocol):
         """Take it back."""
 
 
-def is_stateful_clip(clip: object) -> TypeGuard[StatefulClip]:
-    """Whether a clip's state is saved with its learner."""
+def stateful_clip(clip: Clip | None) -> StatefulClip | None:
+    """Return what of a clip has a state that is saved with its learner: itself, or the object that is its function."""
+    return next(filter(_is_stateful, (clip, getattr(clip, "function", None))), None)
+
+
+def _is_stateful(clip: object) -> TypeGuard[StatefulClip]:
     return hasattr(clip, "state_dict") and hasattr(clip, "load_state_dict")
 
 
@@ -40,7 +44,7 @@ class UnsavedFields:
         return [name for name, text in self._fields() if self._as_made.get(name) != text]
 
     def _fields(self) -> Iterator[tuple[str, str]]:
-        if self._clip is not None and not is_stateful_clip(self._clip):
+        if self._clip is not None and stateful_clip(self._clip) is None:
             yield "clip", described(self._clip)
         for number, optimizer in enumerate(self._optimizers):
             if type(optimizer).state_dict is Optimizer.state_dict:  # one of its own knows best

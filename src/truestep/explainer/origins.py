@@ -115,7 +115,7 @@ def line_that_made_within(frame: CrashFrame, line: EvidenceLine, name: str) -> E
     code = getattr(function, "__code__", None)
     if code is None or not CrashFrame(code.co_filename, 0, "").is_users:
         return None
-    returned = _returned(code)
+    returned = _last_return(code)
     if returned is None:
         return None
     value = _part(assignment.targets[0], returned.value, name)
@@ -150,7 +150,7 @@ def _function(frame: CrashFrame, node: ast.AST) -> Any:
     return found if isinstance(found, types.FunctionType) else None
 
 
-def _returned(code: types.CodeType) -> ast.Return | None:
+def _last_return(code: types.CodeType) -> ast.Return | None:
     """Return the last `return` with a value of a function."""
     named = [
         node for node in crashed_file_nodes(code.co_filename, ast.FunctionDef) if node.name == code.co_name

@@ -112,8 +112,8 @@ class StoredCommit:
             "format": FORMAT,
             "key": self.key,
             "manifest": self.manifest_bytes.decode(),
-            "files": {name: _listed(file) for name, file in self.files.items()},
-            "beside": {name: _listed(file) for name, file in self.beside.items()},
+            "files": {name: _file_document(file) for name, file in self.files.items()},
+            "beside": {name: _file_document(file) for name, file in self.beside.items()},
         }
         return seal_manifest(json.dumps(body, separators=(",", ":")).encode())
 
@@ -132,7 +132,7 @@ class StoredCommit:
             raise DamagedCheckpointError(f"{self.key}: its pieces are not named by their {kind.name}")
 
 
-def _listed(file: StoredFile) -> list[Any]:
+def _file_document(file: StoredFile) -> list[Any]:
     return [file.bytes, [[piece.number, piece.digest] for piece in file.pieces]]
 
 

@@ -96,7 +96,7 @@ class RunMirror:
         names = tuple(sorted(self._files.names(self._checkpoints)))
         if names != self._seen:
             self._todo = []
-            self._todo, self._seen = self._push.wanted(self._whole()), names
+            self._todo, self._seen = self._push.wanted(self._whole_checkpoints()), names
         if (marks := marks_in_folder(self._checkpoints)) != self._held.lease.marks:
             self._held.write(marks=marks)
         if not self._todo:
@@ -111,7 +111,7 @@ class RunMirror:
             self.pinned.discard(checkpoint.summary.sequence)
         return False
 
-    def _whole(self) -> list[Checkpoint]:
+    def _whole_checkpoints(self) -> list[Checkpoint]:
         return whole_checkpoints(self._files, self._checkpoints, self._unsendable, self._known)
 
     def _note_away(self, error: Exception) -> None:
@@ -188,7 +188,7 @@ class RunMirror:
 
     def _say_what_is_left(self) -> None:
         # asked anew: what was saved last may never have been looked at
-        if not self._held.is_fenced and (left := self._push.wanted(self._whole())):
+        if not self._held.is_fenced and (left := self._push.wanted(self._whole_checkpoints())):
             newest = max(self._push.commits, key=commit_order, default=None)
             stands = f"{newest.rpartition('/')[2]} is the newest there" if newest else "nothing is there yet"
             self.said.append(f"{left[0].name} did not reach {self.address} in time: {stands}")

@@ -56,13 +56,13 @@ def open_mirror(opening: MirrorOpening, say: Say) -> RunMirror:
     with store_errors_said(opening.address):
         objects = MirrorObjects(opening.address)
         try:
-            return _opened(objects, opening, say)
+            return _open_mirror(objects, opening, say)
         except BaseException:
             objects.close()
             raise
 
 
-def _opened(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirror:
+def _open_mirror(objects: MirrorObjects, opening: MirrorOpening, say: Say) -> RunMirror:
     refuse_unfit_store(objects)
     checkpoints = opening.directory / CHECKPOINTS
     fetch = Fetch(objects, opening.directory, say)

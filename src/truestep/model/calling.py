@@ -59,7 +59,7 @@ def forward_tensors(value: Any) -> list[Tensor]:
     return found
 
 
-def _nothing(*_: Any) -> None:
+def _do_nothing(*_: Any) -> None:
     pass
 
 
@@ -76,7 +76,9 @@ class ModulePath:
 
     @contextmanager
     def followed(
-        self, begins: Callable[[str, Any], None] = _nothing, ends: Callable[[str, Any, Any], None] = _nothing
+        self,
+        begins: Callable[[str, Any], None] = _do_nothing,
+        ends: Callable[[str, Any, Any], None] = _do_nothing,
     ) -> Iterator[None]:
         """Keep the path while the model runs.
 
@@ -132,8 +134,8 @@ def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
     name, module, inputs = path.entered[-1]
     where = f"{name} ({type(module).__name__})" if name else type(module).__name__
     args, kwargs = inputs
-    named = (f"{key}={_shown(each)}" for key, each in kwargs.items())
-    got = ", ".join([*map(_shown, args), *named])
+    named = (f"{key}={_argument_text(each)}" for key, each in kwargs.items())
+    got = ", ".join([*map(_argument_text, args), *named])
     said = f"The forward failed in {where}, which got {got or 'nothing'}. {cause}"
     # Other libraries' summaries take a shape in place of a batch.
     if args and all(isinstance(each, int) for each in args):
@@ -143,7 +145,7 @@ def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
     return said
 
 
-def _shown(value: Any) -> str:
+def _argument_text(value: Any) -> str:
     if isinstance(value, Tensor):
         return f"{list(value.shape)} {str(value.dtype).removeprefix('torch.')} on {value.device}"
     tensors = forward_tensors(value)

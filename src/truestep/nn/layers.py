@@ -74,7 +74,7 @@ def layer_names_like(pattern: str, names: Iterable[str], kind: str) -> list[str]
     known = list(names)
     found = [name for name in known if fnmatchcase(name, pattern)]
     if not found:
-        raise OptionError(f"No {kind} is called {pattern!r}. {_near(pattern, known)}")
+        raise OptionError(f"No {kind} is called {pattern!r}. {_nearest_names_text(pattern, known)}")
     return found
 
 
@@ -86,7 +86,7 @@ def layer_names_within(pattern: str, names: Iterable[str], kind: str) -> list[st
     return inside or layer_names_like(pattern, known, kind)
 
 
-def _near(word: str, known: list[str]) -> str:
+def _nearest_names_text(word: str, known: list[str]) -> str:
     if len(known) <= SHOWN_NAMES:
         return nearest_names(word, filter(None, known))
     close = difflib.get_close_matches(word, known, n=5, cutoff=0.4) or known[:5]

@@ -40,7 +40,7 @@ def packed(
             f"inputs has shape {tuple(inputs.shape)}; expected {_expected(rnn)}. One sequence alone needs no packing."
         )
     batch, time = inputs.shape[:2] if rnn.batch_first else (inputs.shape[1], inputs.shape[0])
-    numbers = _checked(lengths, batch, time, _expected(rnn))
+    numbers = _checked_lengths(lengths, batch, time, _expected(rnn))
     sequences = pack_padded_sequence(inputs, numbers, batch_first=rnn.batch_first, enforce_sorted=False)
     outputs, last = rnn(sequences, state)
     padded, _ = pad_packed_sequence(outputs, batch_first=rnn.batch_first, total_length=time)
@@ -52,7 +52,7 @@ def _expected(rnn: nn.RNNBase) -> str:
     return "(batch, time, features)" if rnn.batch_first else by_time
 
 
-def _checked(lengths: Tensor | Sequence[int], batch: int, time: int, expected: str) -> Tensor:
+def _checked_lengths(lengths: Tensor | Sequence[int], batch: int, time: int, expected: str) -> Tensor:
     numbers = torch.as_tensor(lengths).cpu()
     if numbers.is_floating_point() or numbers.is_complex() or numbers.dtype == torch.bool:
         raise BatchError(f"lengths is of type {numbers.dtype}; give whole numbers, one for each sequence.")

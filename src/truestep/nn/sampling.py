@@ -48,7 +48,7 @@ def sample_logits(
     )
     greedy = torch.as_tensor(temperature, device=values.device) == 0
     values = _divided(values, temperature, greedy)
-    values = _kept(values, top_k, top_p)
+    values = _keep_likely(values, top_k, top_p)
     possible = (values > -torch.inf).sum(-1)
     needed = 1 if replacement else num_samples
     _require(
@@ -114,7 +114,7 @@ def _divided(values: Tensor, temperature: float | Tensor, greedy: Tensor) -> Ten
     return torch.where(greedy & ~largest, -torch.inf, divided)
 
 
-def _kept(values: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
+def _keep_likely(values: Tensor, top_k: int | None, top_p: float | None) -> Tensor:
     if top_k is None and top_p is None:
         return values
     ordered, order = values.sort(dim=-1, descending=True, stable=True)

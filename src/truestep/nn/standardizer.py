@@ -94,17 +94,17 @@ class Standardizer:
     @property
     def count(self) -> Tensor:
         """The weight seen of each feature, float64: without weights, how many observations."""
-        return self._seen().weight
+        return self._known_moments().weight
 
     @property
     def mean(self) -> Tensor:
         """The mean of each feature, float64; NaN where nothing was seen."""
-        return torch.where(self.count > 0, self._seen().mean, torch.nan)
+        return torch.where(self.count > 0, self._known_moments().mean, torch.nan)
 
     @property
     def variance(self) -> Tensor:
         """The variance of each feature (divided by the count, not count − 1), float64; NaN where nothing was seen."""
-        return self._seen().squares / self.count
+        return self._known_moments().squares / self.count
 
     @property
     def scale(self) -> Tensor:
@@ -186,14 +186,14 @@ class Standardizer:
             )
         self._moments = merged
 
-    def _seen(self) -> StreamMoments:
+    def _known_moments(self) -> StreamMoments:
         if self._moments is None:
             raise ValueError("This Standardizer has seen no data. Call partial_fit(chunk) first.")
         return self._moments
 
     def _apply(self, values: Array, function: Callable[..., Tensor]) -> Array:
         """Return `function` of float64 values with their features last, mean, its low part and scale, in the values' form."""
-        statistics = (self.mean, self._seen().mean_low, self.scale)
+        statistics = (self.mean, self._known_moments().mean_low, self.scale)
         moved = self._features_last(_to_float64(values))
         self._check_features(moved.shape[moved.ndim - len(self.feature_axis) :])
         result = function(moved, *(part.to(moved) for part in statistics))

@@ -159,17 +159,17 @@ def runs(folder: str | Path = "runs", *, best: str | None = None) -> RunList:
         from truestep.report.places import stored_runs
 
         with stored_runs(address) as stored:
-            listed = _listed([run.directory for run in stored], best)
+            listed = _summaries([run.directory for run in stored], best)
             return _sorted(
                 address, [_as_stored(each, run) for each, run in zip(listed, stored, strict=True)], best
             )
     where = folder_of_run(folder)
     if not where.is_dir():
         raise RunDirectoryError(_without_folder(where))
-    return _sorted(str(where), _listed(reportable_runs_in(where), best), best)
+    return _sorted(str(where), _summaries(reportable_runs_in(where), best), best)
 
 
-def _listed(paths: list[Path], best: str | None) -> list[RunSummary]:
+def _summaries(paths: list[Path], best: str | None) -> list[RunSummary]:
     found = [(path, metrics_digest(path)) for path in paths]
     forget_oldest_metrics_digests()
     if best is not None:
@@ -204,7 +204,7 @@ def _without_folder(where: Path) -> str:
 
 def reportable_runs_in(folder: Path) -> list[Path]:
     """Return the folders of the runs in a folder and in those under it, in the order of their names."""
-    return list(_found(folder, MAX_DEPTH))
+    return list(_runs_below(folder, MAX_DEPTH))
 
 
 def is_reportable_run(path: Path) -> bool:
@@ -212,14 +212,14 @@ def is_reportable_run(path: Path) -> bool:
     return (path / METRICS).is_file() or ((path / CONFIG).is_file() and (path / FOLDER).is_dir())
 
 
-def _found(folder: Path, depth: int) -> Iterator[Path]:
+def _runs_below(folder: Path, depth: int) -> Iterator[Path]:
     if is_reportable_run(folder):
         yield folder
         return
     with suppress(OSError):  # a folder that may not be read
         for path in sorted(folder.iterdir()):
             if depth and path.is_dir() and not path.is_symlink() and not path.name.startswith("."):
-                yield from _found(path, depth - 1)
+                yield from _runs_below(path, depth - 1)
 
 
 def _as_stored(summary: RunSummary, run: "StoredRun") -> RunSummary:

@@ -67,13 +67,13 @@ class RunAgreement:
 
     def from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
         """Return on every rank what rank 0 makes: JSON."""
-        return self._given(what, make, lambda made: json.dumps(made).encode(), json.loads)
+        return self._given_by_rank_0(what, make, lambda made: json.dumps(made).encode(), json.loads)
 
     def tree_from_rank_0(self, what: str, make: Callable[[], Any]) -> Any:
         """Return on every rank what rank 0 makes: a tree of tensors and plain values."""
-        return self._given(what, make, pack_rank_message, unpack_rank_message)
+        return self._given_by_rank_0(what, make, pack_rank_message, unpack_rank_message)
 
-    def _given(
+    def _given_by_rank_0(
         self, what: str, make: Callable[[], Any], pack: Callable[[Any], bytes], unpack: Callable[[bytes], Any]
     ) -> Any:
         world = self._world

@@ -111,7 +111,7 @@ class BesideUpdates:
     def goes_back(self) -> Callable[[], None]:
         """Look whose gradients a backward makes."""
         if self._context.is_busy:
-            return _nothing
+            return _look_at_nothing
         before = [(learner, _gradients(learner)) for learner in self._context.learners.values()]
 
         def look() -> None:
@@ -184,7 +184,7 @@ def _said(what: str, owner: LearnerParts | None = None, **values: str) -> str:
     return guidance("beside an update", what, name=owner.name if owner else "", **values) or what
 
 
-def _nothing() -> None:
+def _look_at_nothing() -> None:
     """Look at nothing."""
 
 

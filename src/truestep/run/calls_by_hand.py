@@ -33,15 +33,15 @@ def listen_to_calls_by_hand(listener: "BesideUpdates") -> None:
         _placed.extend((call, layer) for call, layer in placed if call is not None)
     number = id(listener)
     # a run that was dropped is told no more
-    _listeners[number] = weakref.ref(listener, lambda _: _leave(number))
+    _listeners[number] = weakref.ref(listener, lambda _: _stop_listening(number))
 
 
 def ignore_calls_by_hand(listener: "BesideUpdates") -> None:
     """Tell it no more."""
-    _leave(id(listener))
+    _stop_listening(id(listener))
 
 
-def _leave(number: int) -> None:
+def _stop_listening(number: int) -> None:
     if _listeners.pop(number, None) is None or _listeners:
         return
     look_at_steps(None)
@@ -50,7 +50,7 @@ def _leave(number: int) -> None:
         call.remove(layer)
 
 
-def _told() -> "list[BesideUpdates]":
+def _live_listeners() -> "list[BesideUpdates]":
     return [each for reference in tuple(_listeners.values()) if (each := reference()) is not None]
 
 
@@ -73,7 +73,7 @@ def _telling(tell: Callable[..., None]) -> Layer:
     def make(original: Call) -> Call:
         def called(*arguments: Any, **keywords: Any) -> Any:
             if not torch.compiler.is_compiling():
-                for each in _told():
+                for each in _live_listeners():
                     tell(each, *arguments, **keywords)
             return original(*arguments, **keywords)
 
@@ -94,7 +94,7 @@ def _clips_value(each: "BesideUpdates", parameters: Any, *_: Any, **__: Any) -> 
 
 def _before_step(optimizer: Optimizer, *_: Any) -> None:
     if optimizer not in UNDER_WAY and not torch.compiler.is_compiling():
-        for each in _told():
+        for each in _live_listeners():
             each.steps(optimizer)
 
 
@@ -103,7 +103,7 @@ def _schedule(original: Call) -> Call:
         # a schedule may step others of its own, and its constructor takes a step
         if UNDER_WAY or not getattr(self, "_step_count", 1):
             return original(self, *arguments, **keywords)
-        for each in _told():
+        for each in _live_listeners():
             each.moves(self)
         return make_own_step(self, original, self, *arguments, **keywords)
 
@@ -114,12 +114,12 @@ def _backward(original: Call) -> Call:
     def backward(*arguments: Any, **keywords: Any) -> Any:
         if torch.compiler.is_compiling():
             return original(*arguments, **keywords)
-        after = [each.goes_back() for each in _told()]
+        after = [each.goes_back() for each in _live_listeners()]
         try:
             result = original(*arguments, **keywords)
         except RuntimeError as error:
             if "does not require grad" in str(error):
-                for each in _told():
+                for each in _live_listeners():
                     each.cannot_go_back(error)
             raise
         for look in after:

@@ -266,21 +266,25 @@ def _edits(directory: Path, saved: dict[str, Any], config: dict[str, Any], resum
         _flat({key: value for key, value in each.items() if key != "best"})
         for each in (saved, {"schema_version": SCHEMA_VERSION, **config})
     )
-    keys = [key for key in sorted(before.keys() | now.keys()) if not _same(before.get(key), now.get(key))]
+    keys = [
+        key for key in sorted(before.keys() | now.keys()) if not _is_same_value(before.get(key), now.get(key))
+    ]
     if keys and (resume != "edited" or "schema_version" in keys):
-        listed = "\n".join(f"  {key}: {_shown(before, key)} there, {_shown(now, key)} now" for key in keys)
+        listed = "\n".join(
+            f"  {key}: {_value_text(before, key)} there, {_value_text(now, key)} now" for key in keys
+        )
         raise RunDirectoryError(
             f"{directory} holds another run:\n{listed}\nGoing on with other settings gives a run that is neither. "
             f"{ways_out_for_run(directory)}"
         )
-    return [f"{key}={_shown(now, key)}, before {_shown(before, key)}" for key in keys]
+    return [f"{key}={_value_text(now, key)}, before {_value_text(before, key)}" for key in keys]
 
 
-def _same(before: Any, now: Any) -> bool:
+def _is_same_value(before: Any, now: Any) -> bool:
     return bool(before == now) or repr(before) == repr(now) == "nan"  # NaN is unequal to itself
 
 
-def _shown(values: dict[str, Any], key: str) -> str:
+def _value_text(values: dict[str, Any], key: str) -> str:
     return repr(values[key]) if key in values else "not set"
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Protocol
 
-from truestep.core.errors import CheckpointError, RunDirectoryError
+from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
 from truestep.core.trials import TrialOver
 from truestep.run.announcements import run_taken_over, unfinished_body
 from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
@@ -153,11 +153,17 @@ class RunEnd:
     def _left_together(self, error: BaseException) -> bool:
         """Of several processes, tell the others that this one has failed: they can't save, and go on from the last checkpoint."""
         world = self._run.context.world
-        if world is not None:
-            world.failed(error)
-            with noting_error(error, "", CheckpointError):  # a save in flight needed the rank that failed
+        if world is None:
+            return False
+        world.failed(error)
+        # where another one failed, it knows why
+        is_behind = not isinstance(error, RankError) and self._moments.explained(error)
+        with noting_error(error, "", CheckpointError):  # a save in flight needed the rank that failed
+            if is_behind and self._run.is_main:
+                self._give_up_behind_passes(error)
+            else:
                 self._finish(alive=False)
-        return world is not None
+        return True
 
     def _give_up_behind_passes(self, error: BaseException) -> None:
         try:

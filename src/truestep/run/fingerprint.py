@@ -119,7 +119,7 @@ def changed_arguments(saved: list[str] | None, now: list[str] | None) -> list[st
     gone, new = before - after, after - before
     if not gone and not new:  # their order alone: the last of two alike is the one that counts
         gone, new = before, after
-    return [f"the command line has {_shown(new)}, before {_shown(gone)}"]
+    return [f"the command line has {_options_text(new)}, before {_options_text(gone)}"]
 
 
 def _own(words: Sequence[str]) -> Iterator[str]:
@@ -129,6 +129,6 @@ def _own(words: Sequence[str]) -> Iterator[str]:
         yield from option[1 if "=" in option[0] else 2 :] if is_launchers else option
 
 
-def _shown(options: Counter[str]) -> str:
+def _options_text(options: Counter[str]) -> str:
     text = " ".join(options.elements()) or "nothing"
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."

@@ -46,7 +46,7 @@ class RunLayers:
         if not self._every:
             return
         if learner.name not in self._looks:
-            self._looks[learner.name] = self._made(learner)
+            self._looks[learner.name] = self._make_looks(learner)
         looks = self._looks[learner.name]
         if looks is None:
             return
@@ -59,7 +59,7 @@ class RunLayers:
             if looks.interval.allows(following, SHARE / len(self._looks)):
                 looks.begin(following)
 
-    def _made(self, learner: LearnerParts) -> ModelLooks | None:
+    def _make_looks(self, learner: LearnerParts) -> ModelLooks | None:
         compiled = learner.options.compile or any(map(is_compiled_layer, learner.module.modules()))
         if compiled:
             reason = "hooks would have it compiled anew; compile=False watches its layers"

@@ -97,7 +97,7 @@ class RunLoop:
         if not stream.begin(leads=leads, limit=limit):
             session.pass_skipped(stream)
             return PASS_ENDED
-        self._begun(stream, leads=leads)
+        self._note_pass_begun(stream, leads=leads)
         reader = stream.reader = stream.read()
         try:
             for made in reader:
@@ -118,7 +118,7 @@ class RunLoop:
             session.pass_done(stream)
         return PASS_ENDED
 
-    def _begun(self, stream: StreamCursor, *, leads: bool) -> None:
+    def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         self._session.pass_begun(stream, leads=leads)
         if leads:
             self._files.look(at_once=True)

@@ -84,14 +84,14 @@ def _take_directory(run: RunState, session: RunSession) -> None:
     run.agreement.refuse_differences("the run's configuration", lambda: hide_secrets(run.described) | resume)
     if run.context.world is not None:
         take_over_run(run.directory)  # on all ranks at once
-    opened = run.agreement.from_rank_0("the run's directory", lambda: _opened(run, session))
+    opened = run.agreement.from_rank_0("the run's directory", lambda: _open_directory(run, session))
     run.holds_run, run.edits, salt, is_kept, _ = opened
     run.secrets.use(salt, is_kept=is_kept)
     if not run.is_main:
         session.hold()
 
 
-def _opened(run: RunState, session: RunSession) -> OpenedRunDirectory:
+def _open_directory(run: RunState, session: RunSession) -> OpenedRunDirectory:
     if run.mirrored.address is not None:
         take_over_run(run.directory)  # before its mirror is asked for: this process may have it
         refuse_foreign_directory(run.directory)

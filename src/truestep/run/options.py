@@ -149,18 +149,18 @@ def plain_run_config(config: Any) -> dict[str, Any]:
         if not hasattr(config, "__dict__"):
             raise OptionError(f"config={config!r} has no names; give a dict or a data class of settings.")
         config = vars(config)
-    return RunConfig((str(key), _plain(value)) for key, value in config.items())
+    return RunConfig((str(key), _plain_value(value)) for key, value in config.items())
 
 
-def _plain(value: Any) -> Any:
+def _plain_value(value: Any) -> Any:
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, Mapping):
-        return {str(key): _plain(member) for key, member in value.items()}
+        return {str(key): _plain_value(member) for key, member in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(member) for member in value]
+        return [_plain_value(member) for member in value]
     if isinstance(value, set | frozenset):
-        members = [_plain(member) for member in value]
+        members = [_plain_value(member) for member in value]
         try:
             return sorted(members)  # its own order is another in each process
         except TypeError:  # kinds that don't compare: a number beside a name

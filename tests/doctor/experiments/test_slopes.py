@@ -266,7 +266,16 @@ for x, y in loader:
 }
 
 
-@pytest.mark.parametrize("name", CONSTANT)
+# held as others are, by the same lines: a copy, a float, a tensor made of numbers
+AS_OTHERS = {
+    "the policy before the step", "terms that are balanced", "a loss scaled to one", "the same by float()",
+    "weights by way of a list",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(each, marks=[pytest.mark.slow] * (each in AS_OTHERS)) for each in CONSTANT]
+)
 def test_factors_of_plain_numbers_and_copies_are_constants(name):
     watch = watched(CONSTANT[name], ("REL011",))
     assert watch.findings == []

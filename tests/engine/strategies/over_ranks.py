@@ -628,6 +628,14 @@ def single_number(run):
     run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1))
 
 
+def one_memory(run):
+    """A tied weight, of which weight_norm has made two parameters."""
+    module = nn.Sequential(nn.Embedding(6, 4), nn.Linear(4, 6, bias=False))
+    module[1].weight = module[0].weight
+    nn.utils.parametrizations.weight_norm(module[1])
+    run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1))
+
+
 def other_weights(run):
     """The module is called once with weights of one's own."""
     net = run.learner(nn.Sequential(nn.Linear(6, 4), nn.Linear(4, 1)), lambda p: torch.optim.SGD(p, lr=0.1))
@@ -668,6 +676,7 @@ CASES = {
 }
 OPTIONS = {
     "left_out": {"nonfinite": "skip"},
+    "one_memory": {"precision": "float32"},  # that of the weights: in another each is a copy of its own
     "gone_back": {"nonfinite": "rollback", "saving": ts.Saving(every_steps=4, rollback_after=2)},
 }
 DIRECTORIES = {"half": "resumed", "rest": "resumed"}
@@ -691,6 +700,7 @@ MORE = {
         experts,
         detached,
         single_number,
+        one_memory,
         other_weights,
         *APART,
     )
@@ -709,7 +719,7 @@ def trained(name, folder, strategy="auto"):
         "timeout_seconds": 60.0,
     }
     torch.manual_seed(0)
-    with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options, **OPTIONS.get(name, {})) as run:
+    with ts.Run(folder / DIRECTORIES.get(name, name), seed=3, **options | OPTIONS.get(name, {})) as run:
         found = (CASES | MORE)[name](run)
         kept = {
             key: [gather_over_ranks(each.detach(), keep=True).clone().cpu() for each in value]

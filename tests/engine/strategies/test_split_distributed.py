@@ -91,6 +91,7 @@ def test_divided_weights_go_on_with_the_same_bits_and_on_one_process(tmp_path):
             "shrinking": 'OptionError: micro_batch="auto"',
             "hooked": r"OptionError: There is a hook on first\.weight, .* \(register_hook\)",
             "single_number": "OptionError: scale is a single number, a parameter without dimensions",
+            "one_memory": r"OptionError: 0\.weight and 1\.parametrizations\.weight\.original1 are two parameters over one memory",
             "penalty": "LossError: The loss goes back through the model itself",
         },
         pytest.param(

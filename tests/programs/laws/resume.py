@@ -2,13 +2,15 @@
 """Resume: a run that is killed at drawn moments, and started again until it ends, ends with the bits of the undisturbed one.
 
 A moment is a call of a Python function in the main thread, whoever's it is: of the program, of the engine, in a fetch, an
-evaluation, a save, at the end; one in ten is before the first batch. SIGKILL, SIGINT and SIGTERM come in turn; or a function of the
-program's own raises, or leaves by SystemExit. Each start may have another number of workers. With each batch the program draws from
-the random streams that its own code shares with everybody.
+evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; one in ten comes after one more before the first.
+SIGKILL, SIGINT and SIGTERM come in turn; or a function of the program's own raises, or leaves by SystemExit. Each start may have
+another number of workers. With each batch the program draws from the random streams that its own code shares with everybody.
 """
 
+import json
 import random
 import signal
+from collections.abc import Iterator
 from pathlib import Path
 
 from programs.compose import Program
@@ -18,6 +20,7 @@ from programs.laws.running import START, Trial, chance, notes, ran
 SIGNALS = tuple(str(int(each)) for each in (signal.SIGKILL, signal.SIGKILL, signal.SIGTERM, signal.SIGINT))
 WAYS = (*SIGNALS, "raises", "leaves")
 MOST_BEFORE = 30_000  # calls before the first batch; all programs have as many
+MORE_ROWS = "60"  # of a stream that tells its place: it is asked for it every third batch, and must have given three behind it
 MOST_STARTS = 6  # a start may fail once where a program reads, behind its loop, what the loop would have set
 
 
@@ -34,13 +37,14 @@ def resume_is_exact(program: Program, folder: Path) -> str:
             "law saves": f", saving=ts.Saving({options})",
             "law saves too": f"{options}, ",
             "batch noted": "note_drawn_batch(run, batch)",
+            "stream rows": "20" if program.habit("batching").name == "batch_of_one" else MORE_ROWS,
         },
     )
     watched = {"WATCHED": chance(program, "resume watched").choice((True, False))}
     whole = trial.end("whole", WORKERS=drawn.choice((0, 0, 2)), DISTURBED="", **watched)
-    calls, own = map(int, (whole / "calls.txt").read_text("utf-8").split())
+    calls = json.loads((whole / "calls.json").read_text("utf-8"))
     ways = [drawn.choice(WAYS) for _ in range(drawn.choice((1, 1, 2)))]
-    left_to_do = [moment(drawn, way, calls if way in SIGNALS else own) for way in ways]
+    left_to_do = [*moments(drawn, ways, calls)]
     kills, said = list(left_to_do), []
     killed = trial.place("killed")
     for _ in range(MOST_STARTS):
@@ -51,16 +55,30 @@ def resume_is_exact(program: Program, folder: Path) -> str:
         if ended.returncode == 0 and not left_to_do:
             break
     else:
-        trial.broken(f"killed at {kills} of {calls} calls, it never ended:\n" + "\n".join(said))
+        trial.broken(f"killed at {kills} of {calls[-1][1:]} calls, it never ended:\n" + "\n".join(said))
     seen = differing(ends(whole), ends(killed)) + steps_apart(whole, killed)
-    return trial.same([f"killed at {kills} of {calls} calls", *seen, *said] if seen else [])
+    return trial.same([f"killed at {kills} of {calls[-1][1:]} calls", *seen, *said] if seen else [])
 
 
-def moment(drawn: random.Random, way: str, calls: int) -> str:
-    """Return at which of so many calls since the first batch something happens, or of those before it."""
-    if drawn.random() < 0.1:
-        return f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
-    return f"{drawn.randrange(1, calls)} {way}"
+def moments(drawn: random.Random, ways: list[str], calls: list[list[int]]) -> Iterator[str]:
+    """Yield at which call since the first batch of its process each thing happens, or at which before it.
+
+    `calls` is the epoch of each batch, how many there had been as it came, and how many of the program's own, and those at the end.
+    """
+    begun = 0  # the batch that the process goes on with, or a few behind it
+    for number, way in zip(sorted(late_batch(drawn, calls) for _ in ways), ways, strict=True):
+        if drawn.random() < 0.1:
+            yield f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
+        before, first, last = (calls[each][1 if way in SIGNALS else 2] for each in (begun, number, number + 1))
+        yield f"{drawn.randint(first, last) + 1 - before} {way}"
+        begun = number
+
+
+def late_batch(drawn: random.Random, calls: list[list[int]]) -> int:
+    """Return the number of a batch of any epoch, rather a late one of it: by then more was saved."""
+    epoch = drawn.choice(sorted({each for each, *_ in calls[:-1]}))
+    within = [number for number, (each, *_) in enumerate(calls) if each == epoch]
+    return max(drawn.choice(within), drawn.choice(within))
 
 
 def steps_apart(whole: Path, killed: Path) -> list[str]:

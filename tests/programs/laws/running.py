@@ -22,6 +22,9 @@ NOTED = {
     "own watch": ", doctor=WATCHED",
 }
 
+# A program reads, behind a loop whose pass is over, what its bodies would have set: the next start goes on from an older save.
+IS_OVER = "behind a pass through"
+
 LIKE = {"fsdp": "ranks"}  # what one refuses, or can't have, the other can't have either
 
 # A run's own watch takes 4 tenths of a short run. Of two that must end alike one has it; where a law looks at something else, none.
@@ -77,6 +80,16 @@ def on_ranks(folder: Path, size: int, **more: object) -> list[ranks.Finished]:
     return ranks.finish(started, 120)
 
 
+def ended(folder: Path, size: int, **more: object) -> tuple[list[int], str]:
+    """Run the program in a folder as one process or several, and return the exit status of each, and what they said."""
+    if size == 1:
+        alone = ran(folder, *START, **more)
+        return [alone.returncode], alone.stdout + alone.stderr
+    finished = on_ranks(folder, size, **more)
+    said = "\n".join(f"rank {rank}: {each.out}{each.error}" for rank, each in enumerate(finished))
+    return [each.status for each in finished], said
+
+
 def refusals(
     habit: Habit, program: Program, law: str, said: tuple[str, ...] = ("refused", "may be refused")
 ) -> list[str]:
@@ -108,15 +121,10 @@ class Trial:
     def end(self, name: str, size: int = 1, **more: object) -> Path:
         """Run the program to its end, in one process or several, and return its folder."""
         folder = self.place(name)
-        if size == 1:
-            ended = ran(folder, *START, **more)
-            stopped = ended.returncode == -9 and "STOP" in more
-            self.check(name, 0 if stopped else ended.returncode, ended.stdout + ended.stderr)
-            return folder
-        finished = on_ranks(folder, size, **more)
-        said = "\n".join(f"rank {rank}: {each.out}{each.error}" for rank, each in enumerate(finished))
-        statuses = [abs(each.status) for each in finished if each.status != -9 or "STOP" not in more]
-        self.check(name, max(statuses, default=0), said)
+        statuses, said = ended(folder, size, **more)
+        if any(statuses) and IS_OVER in said:
+            statuses, said = ended(folder, size, **more)
+        self.check(name, max(0 if each == -9 and "STOP" in more else abs(each) for each in statuses), said)
         return folder
 
     def check(self, name: str, status: int, said: str) -> None:

@@ -159,7 +159,9 @@ def draw_chart(chart: Chart, steps: ChartSteps) -> Html:
     caption = html_tag("figcaption", html_tag("h3", chart.heading, id=chart.slug), scale)
     note = html_tag("p", chart.note, class_="note") if chart.note else None
     shape = "card wide" if chart.is_wide else "card"
-    return html_tag("figure", caption, plot, _table(chart), note, class_=shape, aria_labelledby=chart.slug)
+    return html_tag(
+        "figure", caption, plot, _legend_table(chart), note, class_=shape, aria_labelledby=chart.slug
+    )
 
 
 def plot_chart_alone(chart: Chart, steps: ChartSteps, **attributes: str | float) -> Html:
@@ -284,7 +286,7 @@ def _spoiled(curves: Sequence[DrawnCurve], steps: ChartSteps) -> list[NonFiniteS
     return nonfinite_spans(marks)
 
 
-def _table(chart: Chart) -> Html:
+def _legend_table(chart: Chart) -> Html:
     words = (html_tag("span", "curve", class_="hidden"), "last", "min", "max")
     head = html_tag("thead", html_tag("tr", *(html_tag("th", word, scope="col") for word in words)))
     body = html_tag("tbody", *(_row(chart, series) for series in chart.series))

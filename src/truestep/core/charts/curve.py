@@ -73,7 +73,7 @@ class ChartCurve:
     def _put_into_bins(self, steps: NDArray[np.int64], values: NDArray[np.float64]) -> None:
         # Bins begin at the first step and only ever double, so that old values keep a bin of their own without being kept.
         while (int(steps.max()) - self.first_step) // self.steps_per_bin >= NUM_BINS:
-            self._double()
+            self._widen_bins()
         bins = np.maximum(0, (steps - self.first_step) // self.steps_per_bin)
         finite, nan = np.isfinite(values), np.isnan(values)
         # `add.at` and not `self._steps[bins] +=`, which counts a bin that comes twice once
@@ -99,7 +99,7 @@ class ChartCurve:
         if self.highest is None or values[most] > self.highest.value:
             self.highest = ChartExtreme(float(values[most]), int(steps[most]))
 
-    def _double(self) -> None:
+    def _widen_bins(self) -> None:
         """Make each bin twice as wide."""
 
         def halved(bins: NDArray[np.float64], empty: float, join: np.ufunc) -> NDArray[np.float64]:

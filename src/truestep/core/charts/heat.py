@@ -34,7 +34,7 @@ def draw_heat_map(heat: HeatMap) -> Html:
     known = [value for row in rows for value in row if value is not None]
     low, high = (min(known), max(known)) if heat.is_log and known else (0.0, 1.0)
     lines = [_line(name, row, low, high, heat) for name, row in zip(heat.names, rows, strict=True)]
-    legend = f"pale {_words(low, heat)}, full {_words(high, heat)}"
+    legend = f"pale {_value_text(low, heat)}, full {_value_text(high, heat)}"
     caption = html_tag("figcaption", html_tag("h3", heat.title), html_tag("span", legend, class_="scale"))
     ends = f"step {heat.steps[0]:,}", f"{heat.steps[-1]:,}"
     foot = html_tag("div", *(html_tag("span", end) for end in ends), class_="heat-steps")
@@ -55,7 +55,7 @@ def _line(name: str, row: Sequence[float | None], low: float, high: float, heat:
         if value is not None
     ]
     last = next((value for value in reversed(row) if value is not None), None)
-    words = "–" if last is None else _words(last, heat)
+    words = "–" if last is None else _value_text(last, heat)
     picture = html_tag(
         "svg",
         html_tag("title", f"{name}: {words} at the end"),
@@ -74,5 +74,5 @@ def _opacity(value: float, low: float, high: float) -> float:
     return round(LEAST_OPACITY + (1 - LEAST_OPACITY) * min(1.0, max(0.0, share)), 3)
 
 
-def _words(value: float, heat: HeatMap) -> str:
+def _value_text(value: float, heat: HeatMap) -> str:
     return number_text(10**value) if heat.is_log else f"{value:.0%}"

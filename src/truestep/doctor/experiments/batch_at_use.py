@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A batch that the script makes within the step: its tensors are told from two steps, and changed where each is first used."""
 
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -17,7 +18,7 @@ from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.going_on import ChildLife
 from truestep.doctor.experiments.memory_batch import names_of
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, why_child_raised
+from truestep.doctor.experiments.not_tried import TAKEN_BESIDE, ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 from truestep.doctor.forks.fork import GoingOn
@@ -136,7 +137,10 @@ class UseLook:
 
     def _handing_over(self, _original: Call) -> Call:
         def __next__(_iterator: Any) -> Any:  # noqa: N807
-            self._life.end(failure="a loader hands over a batch for some steps, and none for others")
+            # one that reads ahead was begun in the child, for the next pass
+            beside = threading.current_thread() is not threading.main_thread()
+            failure = "a loader hands over a batch for some steps, and none for others"
+            self._life.end(failure=TAKEN_BESIDE if beside else failure)
 
         return __next__
 

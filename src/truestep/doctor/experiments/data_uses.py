@@ -148,7 +148,7 @@ class DataUses(TorchFunctionMode):
         use = DataUse(
             list(given.shape),
             rows,
-            hashlib.sha256(numbers.reshape(-1).view(torch.uint8).numpy()).hexdigest(),
+            hashlib.sha256(numbers.reshape(-1).view(torch.uint8).numpy().tobytes()).hexdigest(),
             f"{place.path}:{place.line}",
             varies=bool((blocks[1:] != blocks[:-1]).any()),
         )

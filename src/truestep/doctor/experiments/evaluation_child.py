@@ -92,7 +92,7 @@ class EvaluationChild:
         wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
         wrappers.method(DataLoader, "__iter__", self._beginning)
         wrappers.method(DataLoader, "__len__", self._length)
-        wrappers.method(torch.Tensor, "backward", self._ending)
+        wrappers.method(torch.Tensor, "backward", self._ending_backward)
         if (accelerate := sys.modules.get("accelerate.state")) is not None:
             # so many rows of the last batch it takes for copies, reckoned from the size of all others; one process makes none
             accelerate.GradientState.remainder = property(lambda _: 0)
@@ -151,7 +151,7 @@ class EvaluationChild:
         """Tell whether a loader, or an iterator of one, is the evaluation's."""
         return of._index_sampler is self._plan.iterator._index_sampler
 
-    def _ending(self, _original: Call) -> Call:
+    def _ending_backward(self, _original: Call) -> Call:
         def backward(*_: Any, **__: Any) -> None:
             self._life.end()
 

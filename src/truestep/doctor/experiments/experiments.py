@@ -3,7 +3,6 @@
 
 import os
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -165,13 +164,13 @@ class Experiments:
                 self._give_up(each, error)
             return
         for each in wanted:
-            if (
-                isinstance(each, StepRelation)
-                and each in self._without_batch()
-                and experiment.plan.at_use is not None
-            ):
-                continue  # these are tried where no batch need be known
-            self._try_relation(each, experiment)
+            if self._is_for(each, experiment):
+                self._try_relation(each, experiment)
+
+    def _is_for(self, relation: ExperimentRelation, experiment: Experiment) -> bool:
+        """Tell whether a relation is tried here; what needs no batch waits where the step makes its own."""
+        is_made = isinstance(experiment, StepExperiment) and experiment.plan.at_use is not None
+        return not (is_made and relation in self._without_batch())
 
     def _try_relation(self, relation: ExperimentRelation, experiment: Experiment) -> None:
         process, came = os.getpid(), self.records[relation.code]
@@ -219,8 +218,7 @@ class Experiments:
         size = 4 * sum(each.nbytes for each in trained)
         if len(optimizers) == 1:
             seen = outcome_of_child(self.budget, size, lambda going_on: MemoryLook(going_on, trained))
-            with suppress(ExperimentNotTriedError):
-                batch = batch_in_memory(seen)
+            if (batch := batch_in_memory(seen)) is not None:
                 self._batch = {"examples": find_examples(batch), "in_memory": batch}
                 return
         turn = self._num_steps_of_turn()

@@ -56,7 +56,7 @@ class FollowedResults(TorchFunctionMode):
 
     def __enter__(self) -> Self:
         register_module_forward_pre_hook(self._before)
-        register_module_forward_hook(self._after)
+        register_module_forward_hook(self._after_forward)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
@@ -87,7 +87,7 @@ class FollowedResults(TorchFunctionMode):
         if not self._rests:
             self._calls.append(_Call(module))
 
-    def _after(self, module: nn.Module, args: Any, output: Any) -> Any:
+    def _after_forward(self, module: nn.Module, args: Any, output: Any) -> Any:
         if self._rests or not any(each.module is module for each in self._calls):
             return None
         while (call := self._calls.pop()).module is not module:

@@ -3,7 +3,6 @@
 
 import gc
 import sys
-import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
@@ -15,7 +14,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.not_tried import TAKEN_BESIDE, ExperimentNotTriedError, why_child_raised
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.experiments.sight import address_of, state_of_modules, tensors_within
 from truestep.doctor.forks.fork import GoingOn
@@ -60,9 +59,7 @@ class MemoryLook:
         def backward(*args: Any, **kwargs: Any) -> Any:
             self._num_backwards += not self._depth
             if self._num_backwards > 1:
-                self._life.end(
-                    failure="several backwards lead to a step, and no loader hands over their batches"
-                )
+                self._life.end(failure="several backwards lead to a step")
             self._depth += 1  # the method calls the function
             try:
                 return original(*args, **kwargs)
@@ -75,15 +72,12 @@ class MemoryLook:
 
     def _handing_over(self, _original: Call) -> Call:
         def __next__(_iterator: Any) -> Any:  # noqa: N807
-            # one that reads ahead was begun in the child, for the next pass
-            beside = threading.current_thread() is not threading.main_thread()
-            failure = "a loader hands over a batch for some steps, and none for others"
-            self._life.end(failure=TAKEN_BESIDE if beside else failure)
+            self._life.end(failure="a loader hands over a batch")
 
         return __next__
 
     def _finish(self, seen: ChildOutcome) -> None:
-        seen.roots, seen.cut_root = self._roots.beside_graphs(), self._roots.cut()
+        seen.roots, seen.cuts_root = self._roots.beside_graphs(), self._roots.cuts()
 
 
 class _RootsSeen(TorchFunctionMode):
@@ -92,9 +86,11 @@ class _RootsSeen(TorchFunctionMode):
     def __init__(self, trained: Iterable[Tensor]) -> None:
         super().__init__()
         self.found: dict[int, None] = {}
-        self._cuts: dict[int, str] = {}
+        self._cut: set[int] = set()
         self._whole: set[int] = set()  # what is used as a whole, too
         self._known = {address_of(each) for each in (*trained, *state_of_modules())}
+        # kept, so that nothing that is made in the step gets the identity of one
+        self._before = {id(each): each for each in gc.get_objects() if issubclass(type(each), Tensor)}
         self._made_of: dict[int | None, set[int]] = {}  # what is known of a tensor, by its address
         self._beside_graphs: set[int] = set()
         self._kept: list[Any] = []  # so that no address comes again
@@ -108,7 +104,7 @@ class _RootsSeen(TorchFunctionMode):
         if torch.is_grad_enabled() and made:  # a shape that is read is no use
             for each in tensors_within((args, kwargs)):
                 keeps_rows = each.ndim and made[0].ndim and len(each) == len(made[0])
-                self._see(each, None if keeps_rows else _cut_of(name, args, kwargs or {}))
+                self._see(each, is_cut=not keeps_rows and _is_cut(name, args, kwargs or {}))
         roots = self._roots_of((args, kwargs)) if made else set()
         if any(each.requires_grad for each in made):  # also what a loss could have used, and does not
             self._beside_graphs |= roots
@@ -128,61 +124,38 @@ class _RootsSeen(TorchFunctionMode):
         """Return the tensors that came together with parameters; a figure that is read beside may be of an earlier step."""
         return [each for each in self.found if each in self._beside_graphs]
 
-    def _see(self, given: Tensor, cut: str | None) -> None:
-        is_new = address_of(given) not in self._known
+    def _see(self, given: Tensor, *, is_cut: bool) -> None:
+        is_new = address_of(given) not in self._known and id(given) in self._before
         if given.requires_grad or not given.ndim or not (is_new or id(given) in self.found):
             return
         self.found.setdefault(id(given))
-        if cut is None:
-            self._whole.add(id(given))
-        else:
-            self._cuts.setdefault(id(given), f"{cut} of {tuple(given.shape)}")
+        (self._cut if is_cut else self._whole).add(id(given))
 
-    def cut(self) -> str | None:
-        """Return how a tensor was cut of which no operation was given the whole."""
-        cut = (told for each, told in self._cuts.items() if each in self._beside_graphs - self._whole)
-        return next(cut, None)
+    def cuts(self) -> bool:
+        """Tell whether a tensor was cut of which no operation was given the whole."""
+        return bool(self._cut & self._beside_graphs - self._whole)
 
 
-def _cut_of(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> str | None:
-    """Return the name of an operation that takes some rows of a tensor; None for one that takes all of them."""
+def _is_cut(name: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> bool:
+    """Tell whether an operation takes some rows of a tensor, not all of them."""
     if name not in _CUT:
-        return None
+        return False
     index = args[1] if len(args) > 1 else None
     if name == "__getitem__":
         first = index[0] if isinstance(index, tuple) and index else index
-        takes_all = first is Ellipsis or first is None or (isinstance(first, slice) and first == slice(None))
-        return None if takes_all else "getitem"  # an index may be an array, which compares by element
-    dim = kwargs.get("dim", next((each for each in args[1:] if isinstance(each, int)), 0))
-    return None if dim else name.strip("_")
+        # an index may be an array, which compares by element
+        return not (first is Ellipsis or first is None or (isinstance(first, slice) and first == slice(None)))
+    return not kwargs.get("dim", next((each for each in args[1:] if isinstance(each, int)), 0))
 
 
-def batch_in_memory(seen: ChildOutcome) -> dict[str, Tensor]:
-    """Return the tensors that a child saw the next step's loss come of, by the names that the script has for them.
-
-    Raises:
-        ExperimentNotTriedError: they are not the whole batch.
-    """
-    if seen.failure is not None or seen.error is not None:
-        raise ExperimentNotTriedError(seen.failure or why_child_raised(seen.error))
-    if not seen.roots:
-        raise ExperimentNotTriedError(
-            "no loader handed over a third batch, and none lies in memory before a step"
-        )
-    if seen.cut_root is not None:
-        raise ExperimentNotTriedError(
-            f"no loader handed over a third batch; it is cut out of what lies in memory ({seen.cut_root})"
-        )
-    if len(seen.roots) > _MOST_TENSORS:
-        raise ExperimentNotTriedError(
-            "no loader handed over a third batch; a step uses many tensors from before"
-        )
+def batch_in_memory(seen: ChildOutcome) -> dict[str, Tensor] | None:
+    """Return the tensors that a child saw the next step's loss come of, by their names; None where they are no whole batch."""
     wanted = set(seen.roots)
+    if seen.failure or seen.error or seen.cuts_root or not 0 < len(wanted) <= _MOST_TENSORS:
+        return None
     found = {id(each): each for each in gc.get_objects() if id(each) in wanted and isinstance(each, Tensor)}
     if len(found) < len(wanted):
-        raise ExperimentNotTriedError(
-            "no loader handed over a third batch, and what the step uses is made in it"
-        )
+        return None
     names = names_of(found)
     batch = {names.get(key, f"tensor {number}"): found[key] for number, key in enumerate(seen.roots)}
     rows = len(max(batch.values(), key=lambda each: each.numel()))

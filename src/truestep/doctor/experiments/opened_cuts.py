@@ -60,10 +60,10 @@ class OpenedCuts(TorchFunctionMode):
             result = self.sums.combined(func, name, args, result)
         given = watched_operation_tensors(args, kwargs)
         if isinstance(result, torch.Tensor) and any(self._is_sampled(each) for each in given):
-            self._keep(result)
+            self._record_sample(result)
         return result
 
-    def _keep(self, value: Any) -> None:
+    def _record_sample(self, value: Any) -> None:
         if isinstance(value, torch.Tensor) and not value.requires_grad:
             self._samples[value.untyped_storage().data_ptr()] = value
 
@@ -74,7 +74,7 @@ class OpenedCuts(TorchFunctionMode):
         def sample(*args: Any, **kwargs: Any) -> Any:
             result = original(*args, **kwargs)
             with unseen():
-                self._keep(result)
+                self._record_sample(result)
             return result
 
         return sample

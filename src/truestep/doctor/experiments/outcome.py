@@ -50,7 +50,7 @@ class ChildOutcome:
         default_factory=list
     )  # those that only comparisons were given, as for an accuracy
     roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
-    cut_root: str | None = None  # how a batch is cut out of one of them
+    cuts_root: bool = False  # whether a batch is cut out of one of them
     turns: list[list[dict[str, Any]]] = field(
         default_factory=list
     )  # the data that each turn of the optimizers used
@@ -101,7 +101,7 @@ class ChildOutcome:
             [[*each[:-1], [[rows, sums.tolist()] for rows, sums in each.sums]] for each in self.calls]
         )
         file = io.BytesIO()
-        _save({**known, "steps": [_plain(each) for each in self.steps], "calls": calls}, file)
+        _save({**known, "steps": [_step_document(each) for each in self.steps], "calls": calls}, file)
         return file.getvalue()
 
     @classmethod
@@ -113,7 +113,7 @@ class ChildOutcome:
         return cls(**found, steps=steps, calls=calls)
 
 
-def _plain(step: StepSeen) -> dict[str, Any]:
+def _step_document(step: StepSeen) -> dict[str, Any]:
     return dict(vars(step))
 
 

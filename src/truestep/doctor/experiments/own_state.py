@@ -144,7 +144,6 @@ def schedules_of(optimizers: Sequence[Optimizer]) -> list[Any]:
     """Return what there is in this process that sets options of these, as it seems, and has a state; inner ones first."""
     found: list[Any] = []
     newest: list[Any] = list(optimizers)
-    gc.unfreeze()  # what was there when this process was forked
     for _ in range(3):  # schedules of schedules
         known = {id(each) for each in (*optimizers, *found)}
         newest = [each for each in _holders(newest) if id(each) not in known and _may_be_schedule(each)]

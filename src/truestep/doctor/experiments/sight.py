@@ -79,7 +79,7 @@ class DataSight(TorchFunctionMode):
             is_form = bool(made) and all(self._leaves.get(address_of(one)) == each for one in made)
             (self._compared if is_form or name in _COMPARISONS else self._computed).add(each)
         for new in made:
-            self._made(new, older)
+            self._note_result(new, older)
         if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
             self._take_over(given[0], older)
         return result
@@ -88,7 +88,7 @@ class DataSight(TorchFunctionMode):
         """Return the rows from before the batch that any of these holds or comes of."""
         return next((found for each in given if (found := self._older.get(address_of(each)))), None)
 
-    def _made(self, result: Tensor, older: str | None) -> None:
+    def _note_result(self, result: Tensor, older: str | None) -> None:
         address = address_of(result)
         if address is not None and address not in self._known and address not in self._leaves:
             self._known.add(address)

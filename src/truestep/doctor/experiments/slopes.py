@@ -122,10 +122,10 @@ def _slope(experiment: "StepExperiment", move: BlockMove) -> float | None:
     forward = _loss(experiment, move, step)
     if max(step * move.gradient_size, abs(forward - base) / 3) < least:
         raise ExperimentNotTriedError("the gradients are too small to measure slopes")
-    if _near((forward - base) / step, move, _MOST_APART_AT_ONCE):
+    if _is_near((forward - base) / step, move, _MOST_APART_AT_ONCE):
         return None
     measured = (forward - _loss(experiment, move, -step)) / (2 * step)
-    if _near(measured, move, _MOST_APART):
+    if _is_near(measured, move, _MOST_APART):
         return None
     smaller = _SMALLER * step
     again = (_loss(experiment, move, smaller) - _loss(experiment, move, -smaller)) / (2 * smaller)
@@ -134,7 +134,7 @@ def _slope(experiment: "StepExperiment", move: BlockMove) -> float | None:
     return measured
 
 
-def _near(measured: float, move: BlockMove, share: float) -> bool:
+def _is_near(measured: float, move: BlockMove, share: float) -> bool:
     return abs(measured - move.said) <= share * max(abs(measured), abs(move.said), 0.1 * move.gradient_size)
 
 
@@ -148,7 +148,7 @@ def _is_of_constants(experiment: "StepExperiment", move: BlockMove) -> bool:
     step = _step(experiment, move)
     losses = [_loss(experiment, move, by, holds_constants=True) for by in (step, -step)]
     measured = (losses[0] - losses[1]) / (2 * step)
-    return _near(measured, move, _MOST_APART) or _is_cut_as_written(experiment, move, measured)
+    return _is_near(measured, move, _MOST_APART) or _is_cut_as_written(experiment, move, measured)
 
 
 def _loss(

@@ -20,7 +20,7 @@ def experiments_told(experiments: Experiments) -> list[str]:
     why = f": {reasons.popitem()[0]}" if len(reasons) == 1 else ""
     parts = [
         f"{counted(len(held), 'relation')} {'holds' if len(held) == 1 else 'hold'}",
-        f"{len(broken)} broken{_listed(broken)}",
+        f"{len(broken)} broken{_codes_in_brackets(broken)}",
         f"{len(rest)} not tried{why}",
     ]
     if elsewhere:
@@ -33,7 +33,7 @@ def experiments_told(experiments: Experiments) -> list[str]:
     return [f"experiments: {'; '.join(parts)} ({cost})", *more]
 
 
-def _listed(codes: list[str]) -> str:
+def _codes_in_brackets(codes: list[str]) -> str:
     return f" ({', '.join(codes)})" if codes else ""
 
 

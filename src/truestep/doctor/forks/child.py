@@ -81,7 +81,6 @@ def _seal(parent: int, channel: int, seconds: float) -> None:
     import torch
 
     _empty_pools()
-    gc.freeze()  # a collection would write to all objects there are
     torch.set_num_threads(1)  # large operations wait for ever for threads that the fork left behind
 
 

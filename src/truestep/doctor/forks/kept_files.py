@@ -53,7 +53,7 @@ class KeptFiles:
 
     def native(self, path: Any) -> Any:
         """Return where code that is not Python's reads a file."""
-        kept = self._kept(_whole(path)) if isinstance(path, (str, os.PathLike)) else None
+        kept = self._kept(_absolute_path(path)) if isinstance(path, (str, os.PathLike)) else None
         return path if kept is None or kept < 0 else f"/proc/self/fd/{kept}"
 
     def _kept(self, path: str) -> int | None:
@@ -77,7 +77,7 @@ class KeptFiles:
         return self._file(**given)
 
     def _opening(self, path: Any, flags: int, mode: int = 0o777, *, dir_fd: int | None = None) -> int:
-        kept = self._kept(_whole(path)) if dir_fd is None else None
+        kept = self._kept(_absolute_path(path)) if dir_fd is None else None
         if kept is None and not flags & _WRITES:
             return int(self._plain["open"](path, flags, mode, dir_fd=dir_fd))
         if kept == _FOLDER:
@@ -98,17 +98,17 @@ class KeptFiles:
         is_there = self._exists(path)
         if is_there and flags & os.O_EXCL and flags & os.O_CREAT:
             raise _error(errno.EEXIST, path)
-        if not (is_there or flags & os.O_CREAT) or not self._exists(Path(_whole(path)).parent):
+        if not (is_there or flags & os.O_CREAT) or not self._exists(Path(_absolute_path(path)).parent):
             raise _error(errno.ENOENT, path)
         kept = os.memfd_create("kept")
         if is_there and not flags & os.O_TRUNC:
             with self._file(path, "rb") as file:
                 os.write(kept, file.read())
-        self._names[_whole(path)] = kept
+        self._names[_absolute_path(path)] = kept
         return kept
 
     def _status(self, kind: str, path: Any, how: dict[str, Any]) -> os.stat_result:
-        kept = None if isinstance(path, int) or how.get("dir_fd") else self._kept(_whole(path))
+        kept = None if isinstance(path, int) or how.get("dir_fd") else self._kept(_absolute_path(path))
         if kept == _GONE:
             raise _error(errno.ENOENT, path)
         if kept is not None and kept >= 0:
@@ -125,7 +125,7 @@ class KeptFiles:
         if not isinstance(path, (str, os.PathLike)):
             yield from self._plain["scandir"](path)
             return
-        whole, given = Path(_whole(path)), os.fspath(path)
+        whole, given = Path(_absolute_path(path)), os.fspath(path)
         kept = self._kept(str(whole))
         if kept == _GONE:
             raise _error(errno.ENOENT, path)
@@ -139,14 +139,14 @@ class KeptFiles:
     def _making_folder(self, path: Any, *_: Any, dir_fd: int | None = None) -> None:
         if self._exists(path):
             raise _error(errno.EEXIST, path)
-        if not self._exists(Path(_whole(path)).parent):
+        if not self._exists(Path(_absolute_path(path)).parent):
             raise _error(errno.ENOENT, path)
-        self._names[_whole(path)] = _FOLDER
+        self._names[_absolute_path(path)] = _FOLDER
 
     def _renaming(self, before: Any, after: Any, **_: Any) -> None:
         if not self._exists(before):
             raise _error(errno.ENOENT, before)
-        old, new = _whole(before), _whole(after)
+        old, new = _absolute_path(before), _absolute_path(after)
         if self._kept(old) is None and not Path(old).is_dir():
             os.close(os.open(old, os.O_RDWR))  # its contents, in memory
         for each, kept in [*self._names.items()]:
@@ -157,11 +157,11 @@ class KeptFiles:
     def _removing(self, path: Any, *, dir_fd: int | None = None) -> None:
         if dir_fd is None and not self._exists(path):
             raise _error(errno.ENOENT, path)
-        self._names[_whole(path)] = _GONE
+        self._names[_absolute_path(path)] = _GONE
 
     def _removing_tree(self, path: Any, ignore_errors: bool = False, *_: Any, **__: Any) -> None:
         if self._exists(path):
-            whole = _whole(path)
+            whole = _absolute_path(path)
             for each in [each for each in self._names if each.startswith(f"{whole}{os.sep}")]:
                 del self._names[each]
             self._names[whole] = _GONE
@@ -217,5 +217,5 @@ def _error(number: int, path: Any) -> OSError:
     return OSError(number, os.strerror(number), os.fspath(path))
 
 
-def _whole(path: Any) -> str:
+def _absolute_path(path: Any) -> str:
     return os.path.abspath(os.fsdecode(path))  # noqa: PTH100 - links stay as they are named

@@ -41,8 +41,8 @@ def keep_what_libraries_write(files: KeptFiles) -> None:
     """
     of_numpy: Any = numpy.lib._datasource
     of_numpy._file_openers._file_openers[None] = open  # it kept the plain one
-    _keep_of_torch(files)
-    _keep_of_safetensors(files)
+    _patch_torch_writers(files)
+    _patch_safetensors_writers(files)
     if (tokenizer := vars(sys.modules.get("tokenizers", sys)).get("Tokenizer")) is not None:
         tokenizer.save = lambda self, path, pretty=True: _write(path, self.to_str(pretty).encode())
 
@@ -63,7 +63,7 @@ def why_file_refused(error: BaseException) -> str | None:
     return f"{library} writes or reads a file by itself, which a sealed child can't keep ({type(error).__name__}: {error})"
 
 
-def _keep_of_torch(files: KeptFiles) -> None:
+def _patch_torch_writers(files: KeptFiles) -> None:
     torch_opens: Any = serialization
     buffered, from_file = torch_opens._open_zipfile_writer_buffer, torch.UntypedStorage.from_file
     torch_opens._open_zipfile_writer_file = lambda name: buffered(open(name, "wb"))  # noqa: SIM115, PTH123
@@ -74,7 +74,7 @@ def _keep_of_torch(files: KeptFiles) -> None:
         kind.save = lambda self, f, **how: _write(f, self.save_to_buffer(**how))
 
 
-def _keep_of_safetensors(files: KeptFiles) -> None:
+def _patch_safetensors_writers(files: KeptFiles) -> None:
     opens, serialize = safetensors.safe_open, safetensors.serialize
     _exchange("safe_open", lambda filename, *more, **how: opens(files.native(filename), *more, **how))
     _exchange(

@@ -16,7 +16,9 @@ def observe_in_child(
     look: Callable[[], Iterable[Observation]], model: nn.Module
 ) -> tuple[list[Observation], str | None]:
     """Return what `look()` yields in a sealed child, and why it could not look, if so."""
-    outcome = work_in_sealed_child(lambda: [_written(each) for each in look()], num_bytes=_size(model))
+    outcome = work_in_sealed_child(
+        lambda: [_observation_document(each) for each in look()], num_bytes=_size(model)
+    )
     return _read(outcome), outcome.failure
 
 
@@ -25,7 +27,7 @@ def _size(model: nn.Module) -> int:
     return 4 * sum(each.nbytes for each in (*model.parameters(), *model.buffers()))
 
 
-def _written(seen: Observation) -> dict[str, Any]:
+def _observation_document(seen: Observation) -> dict[str, Any]:
     return {**asdict(seen), "severity": str(seen.severity)}
 
 

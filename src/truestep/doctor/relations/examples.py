@@ -65,7 +65,7 @@ class Examples:
     def varies(self, item: str) -> bool:
         """Whether the examples differ in a leaf."""
         rows = [self._taken(item, [row]) for row in range(self.count)]
-        return any(not _same(rows[0], other) for other in rows[1:])
+        return any(not _are_equal(rows[0], other) for other in rows[1:])
 
     def like(self, batch: Any) -> "Examples":
         """Return another batch of the same form and as many examples, with what is known of this one's leaves."""
@@ -362,12 +362,12 @@ def _copy_all(member: Any) -> Any:
     return _copy(member) if parts is None else rebuild_batch(member, [_copy_all(part) for _, part in parts])
 
 
-def _same(first: Any, second: Any) -> bool:
+def _are_equal(first: Any, second: Any) -> bool:
     if isinstance(first, Tensor):
         return torch.equal(first, second)
     if isinstance(first, np.ndarray):
         return np.array_equal(first, second)
     pairs = zip(_leaves(first, "", None), _leaves(second, "", None), strict=False)
     return all(
-        _same(a, b) if isinstance(a, (Tensor, np.ndarray)) else bool(a == b) for (_, a), (_, b) in pairs
+        _are_equal(a, b) if isinstance(a, (Tensor, np.ndarray)) else bool(a == b) for (_, a), (_, b) in pairs
     )

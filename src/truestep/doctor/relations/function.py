@@ -51,7 +51,7 @@ class LossRelations(Result):
         left = _ignored(self.verdicts, ignore)
         broken = [each for each in self.of("broken") if not left & {each.relation, _family(each)}]
         if broken:
-            raise LossError("\n".join([_heading(len(broken)), *map(_told, broken)]))
+            raise LossError("\n".join([_heading(len(broken)), *map(_verdict_line, broken)]))
 
     def __rich__(self) -> RenderableType:
         from rich.console import Group  # importing rich draws from python's random stream
@@ -135,7 +135,7 @@ def _heading(count: int) -> str:
     )
 
 
-def _told(verdict: Verdict) -> str:
+def _verdict_line(verdict: Verdict) -> str:
     numbers = f" ({verdict.numbers})" if verdict.numbers else ""
     place = f" First seen: {verdict.place}." if verdict.place else ""
     return f"  {verdict.relation}{numbers}: {verdict.why}.{place}"

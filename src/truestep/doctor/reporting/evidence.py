@@ -12,14 +12,14 @@ from truestep.core.wording import counted
 Words = str | Callable[[Any], str] | None
 
 
-def _listed(values: Sequence[Any]) -> str:
+def _comma_list(values: Sequence[Any]) -> str:
     return ", ".join(map(evidence_value_text, values))
 
 
 def evidence_value_text(value: object) -> str:
     """Return a value as a sentence has it: four digits of a float, a list with commas."""
     if isinstance(value, (list, tuple)):
-        return f"[{_listed(value)}]"
+        return f"[{_comma_list(value)}]"
     return f"{value:.4g}" if isinstance(value, float) else str(value)
 
 
@@ -35,7 +35,7 @@ WORDS: Mapping[str, Words] = {
     "came_again": None,
     "changed": None,
     "classes": "There are {} classes.",
-    "classes_in_turn": lambda classes: f"The classes came in this order: {_listed(classes)}.",
+    "classes_in_turn": lambda classes: f"The classes came in this order: {_comma_list(classes)}.",
     "compared": None,
     "dead_units": None,
     "deviation": "Their standard deviation is {}.",
@@ -58,7 +58,7 @@ WORDS: Mapping[str, Words] = {
     "largest": "The largest is {}.",
     "largest_difference": "They differ by up to {}.",
     "layers": None,
-    "learning_rates": lambda rates: f"The learning rates are {_listed(rates)}.",
+    "learning_rates": lambda rates: f"The learning rates are {_comma_list(rates)}.",
     "length": "The schedule says that it takes {} steps.",
     "loss": "The loss is {}.",
     "loss_at_first": "The loss began at {}.",
@@ -80,7 +80,7 @@ WORDS: Mapping[str, Words] = {
     "relative_influence": "Its share in the output is {}.",
     "replaced": None,
     "scores": "The scores have the shape {}.",
-    "seen_as": lambda codes: f"Running shows it too, as {_listed(codes)}.",
+    "seen_as": lambda codes: f"Running shows it too, as {_comma_list(codes)}.",
     "shared": None,
     "step": "Seen at optimizer step {}.",
     "steps": None,

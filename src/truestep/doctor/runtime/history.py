@@ -165,11 +165,11 @@ class OptimizerRecord:
 
     def sample(self) -> list[Tensor]:
         """Return a few parameters with a gradient, from the first to the last."""
-        return _some([each for each in self.parameters() if each.grad is not None])
+        return _sample([each for each in self.parameters() if each.grad is not None])
 
     def followed(self) -> list[Tensor]:
         """Return a few parameters, with a gradient or not, from the first to the last: always the same."""
-        return _some([each for each in self.parameters() if is_plain_watched_tensor(each)])
+        return _sample([each for each in self.parameters() if is_plain_watched_tensor(each)])
 
     def marked(self) -> list[GradientMark]:
         """Return what a few gradients are now, to see later whether anything replaced or changed them."""
@@ -191,7 +191,7 @@ class OptimizerRecord:
         return any(each.is_kept() for each in self.marks)
 
 
-def _some(held: list[Tensor]) -> list[Tensor]:
+def _sample(held: list[Tensor]) -> list[Tensor]:
     if len(held) <= SAMPLE:
         return held
     return [held[index * (len(held) - 1) // (SAMPLE - 1)] for index in range(SAMPLE)]

@@ -96,14 +96,14 @@ class WatchNotesFolder:
             wait: give those that still run a moment to end.
         """
         deadline = time.monotonic() + (PATIENCE if wait else 0.0)
-        while self._awaited(num_expected) and time.monotonic() < deadline:
+        while self._is_incomplete(num_expected) and time.monotonic() < deadline:
             time.sleep(0.02)
         written = {path.stem: _read_json(path) for path in sorted(self.path.glob("*.notes"))}
         begun = {path.stem: _read_json(path)["process"] for path in sorted(self.path.glob("*.begun"))}
         silent = [name for pid, name in begun.items() if pid not in written]
         return [WatchNotes.from_dict(each) for each in written.values()], silent
 
-    def _awaited(self, num_expected: int) -> bool:
+    def _is_incomplete(self, num_expected: int) -> bool:
         begun = {path.stem for path in self.path.glob("*.begun")}
         written = {path.stem for path in self.path.glob("*.notes")}
         return len(begun) < num_expected or any(_is_alive(int(pid)) for pid in begun - written)

@@ -193,13 +193,13 @@ class WatchedRows:
         self._pending = [each for each in self._pending if each.recorded]
         for each in self._pending:
             each.followed = False
-        self._evaluate(over)
+        self._record_evaluation(over)
 
     def end_evaluation(self) -> None:
         """A pass, a mode or the run ends: what was applied until now was evaluated."""
         over, self._pending = self._pending, []
         self._ways.clear()
-        self._evaluate(over)
+        self._record_evaluation(over)
 
     def drop(self) -> None:
         """Nothing is known of what was applied last."""
@@ -262,7 +262,7 @@ class WatchedRows:
                 batch.era = self._eras[batch.model]
         self.trained.add(batch)
 
-    def _evaluate(self, batches: list[RowBatch]) -> None:
+    def _record_evaluation(self, batches: list[RowBatch]) -> None:
         passes: dict[tuple[int, Place], RowPass] = {}
         for each in batches:
             passes.setdefault((each.model, each.place), RowPass()).add(each)

@@ -121,8 +121,9 @@ class SourceTexts(SourceDisk):
 class ImportPlaces:
     """Finds the local file behind an import; each question is answered once."""
 
-    def __init__(self, files: SourceDisk) -> None:
+    def __init__(self, files: SourceDisk, *, of_repository: bool = False) -> None:
         self.files = files
+        self.of_repository = of_repository  # whether all files of it are read
         self._found: dict[tuple[str, str, int], str | None] = {}
         self._roots: dict[str, list[str]] = {}
         self._with_first: dict[tuple[str, str], list[str]] = {}

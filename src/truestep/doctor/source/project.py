@@ -113,6 +113,10 @@ class SourceProject:
         """Tell whether another file of the program imports this one."""
         return self._trees[module.tree] in self._imported
 
+    def is_of_repository(self) -> bool:
+        """Tell whether all files of a repository are read."""
+        return self._places.of_repository
+
     # ── the order of what happens ─────────────────────────────────────────────────────────────
 
     @property

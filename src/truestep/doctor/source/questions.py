@@ -45,6 +45,9 @@ class Follower(Protocol):
     def is_imported(self, module: "SourceModule") -> bool:
         """Tell whether another file of the program imports this one."""
 
+    def is_of_repository(self) -> bool:
+        """Tell whether all files of a repository are read."""
+
 
 class WholeProgram:
     """One file with all that it is connected with by imports, the order of what happens there, and answers about all of it."""
@@ -134,6 +137,10 @@ class WholeProgram:
     def is_imported(self) -> bool:
         """Tell whether another file of the program imports this one."""
         return self._follower is not None and self._follower.is_imported(self.file)
+
+    def is_of_repository(self) -> bool:
+        """Tell whether all files of the repository are read, so that its trainings are in sight."""
+        return self._follower is not None and self._follower.is_of_repository()
 
     def home(self, node: ast.AST) -> "SourceModule":
         """Return the file of the program that a node stands in."""

@@ -5,7 +5,7 @@ import ast
 import re
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class
+from truestep.doctor.source.names import Class, Function, Scope
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.uses import is_behind_exit
 
@@ -33,6 +33,38 @@ def unnamed_definition(module: SourceModule, node: ast.AST) -> str | None:
     if not module.program.is_imported() and not any(map(_starts, module.tree.body)):
         return None
     return module.program.answer(NamedDefinitions).lacking(node)
+
+
+def is_apart_from_trainings(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether no training of a whole repository comes by a node, by calls that are followed."""
+    if not module.program.is_of_repository():
+        return False  # a file that is read alone is trained elsewhere
+    around = [each for each in module.ancestors(node) if isinstance(each, Function)]
+    return module.program.answer(scopes_of_trainings).isdisjoint(around or [module.tree])
+
+
+def scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
+    """Return the functions, and the tops of files, that run from where a program that trains is entered."""
+    resolver, index = files[0].resolver, files[0].index
+    waiting: list[ast.AST] = [
+        trace.root for file in files for trace in file.program.followed if trace.learning_loops()
+    ]
+    found: set[Scope] = set()
+    while waiting:
+        scope = waiting.pop()
+        if scope in found or not isinstance(scope, (ast.Module, Function)):
+            continue
+        found.add(scope)
+        waiting.append(index.tree_of(scope))
+        for call in files[0].home(scope).directly_in(scope, ast.Call):
+            owner = resolver.classes.of(call.func)
+            run = (
+                resolver.functions.target(call),
+                resolver.functions.constructor(call),
+                resolver.classes.method(owner, "forward"),
+            )
+            waiting += [each for each in run if each is not None]
+    return found
 
 
 @asked_once(None)

@@ -52,7 +52,7 @@ def _stacked(samples: list[Any], kinds: dict[Any, Any]) -> Any:
         raise
 
 
-def _lists(values: Any, *, collate_fn_map: Any) -> Any:
+def _stack_lists(values: Any, *, collate_fn_map: Any) -> Any:
     """Stack lists: those of numbers as rows, others member by member."""
     first = values[0]
     if _is_row(first):
@@ -64,7 +64,7 @@ def _lists(values: Any, *, collate_fn_map: Any) -> Any:
     return made
 
 
-_KINDS = {**default_collate_fn_map, list: _lists}
+_KINDS = {**default_collate_fn_map, list: _stack_lists}
 
 
 def _is_row(value: Any) -> bool:

@@ -93,11 +93,11 @@ class WorkerPool:
             return
         self._busy = True
         try:
-            yield from self._received(requests or iter(()))
+            yield from self._batches_from_workers(requests or iter(()))
         finally:
             self._busy = False
 
-    def _received(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
+    def _batches_from_workers(self, requests: Iterator[BatchRequest]) -> Iterator[Any]:
         self._feed.requests = requests
         self._start()
         while True:

@@ -93,7 +93,7 @@ class SharedBatch:
             return
         meeting, self._meeting = self._meeting, None
         found = meeting.wait()
-        self._take([int(each[0]) for each in found], [int(each[1]) for each in found])
+        self._take_counts([int(each[0]) for each in found], [int(each[1]) for each in found])
         takes = [bool(each[2]) for each in found]
         if any(takes) != all(takes):
             raise BatchError(
@@ -102,7 +102,7 @@ class SharedBatch:
             )
         self._refuse_others([each[3] for each in found])
 
-    def _take(self, counts: list[int], calls: list[int]) -> None:
+    def _take_counts(self, counts: list[int], calls: list[int]) -> None:
         self._counts, self._calls = counts, calls
         if not sum(counts):
             raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
@@ -119,7 +119,7 @@ class SharedBatch:
         """Take in what all ranks have said; raises what a meeting would have raised, where they have not met."""
         self._unmet.look_for_others(heads)
         if self._unmet.is_one:
-            self._take([each.num_examples for each in heads], [each.calls for each in heads])
+            self._take_counts([each.num_examples for each in heads], [each.calls for each in heads])
             self._refuse_others([each.switches for each in heads])
             self._unmet.check()
 

@@ -99,6 +99,14 @@ def _refuse_parameters(module: nn.Module) -> None:
             f'{", ".join(names[:4])} is a single number, a parameter without dimensions, and strategy="fsdp" divides weights '
             'along their first. Write nn.Parameter(torch.zeros(1)), of shape (1,), or strategy="ddp".'
         )
+    first_at: dict[int, str] = {}
+    for name, parameter in module.named_parameters():
+        if parameter.numel() and (first := first_at.setdefault(parameter.data_ptr(), name)) != name:
+            raise OptionError(
+                f'{first} and {name} are two parameters over one memory (weight_norm makes such of a tied weight). strategy="fsdp" '
+                f"would divide each for itself, and they would drift apart. Make them one parameter, {first} = {name}, or use "
+                'strategy="ddp".'
+            )
 
 
 class FsdpHooks:

@@ -26,7 +26,7 @@ def dtype_report_table(report: DtypeReport) -> RenderableType:
     title = "computes here (+ a sum, @ a matrix product), and is carried by"
     parts += _table(places, [_place(row) for row in report.dtypes], title=title)
     title = "other names, and the old ones of its tensors"
-    parts += _table(_OLD, [_old(row) for row in report.dtypes], title=title)
+    parts += _table(_OLD, [_legacy_line(row) for row in report.dtypes], title=title)
     if report.matmul_size:
         title = f"seconds for a product of {report.matmul_size} x {report.matmul_size} (median; repeats)"
         headings = [("dtype", False), *((name, True) for name in devices)]
@@ -77,7 +77,7 @@ def _place(row: DtypeRow) -> Line:
     return (row.name, *signs, *(name or UNKNOWN for name in (row.numpy, row.safetensors, row.onnx)))
 
 
-def _old(row: DtypeRow) -> Line:
+def _legacy_line(row: DtypeRow) -> Line:
     legacy = (row.legacy.get(place, UNKNOWN) for place in ("cpu", "cuda"))
     return (row.name, ", ".join(row.aliases) or UNKNOWN, *legacy)
 

@@ -51,7 +51,7 @@ def torch_complete(machine: Machine) -> Judgement:
 def driver_new_enough(machine: Machine) -> Judgement:
     """The driver supports the CUDA that torch was built for (within a major version, any minor does)."""
     cuda = machine.torch.cuda if machine.torch else None
-    built, supported = _numbers(cuda), _numbers(machine.gpus.cuda_version)
+    built, supported = _version_numbers(cuda), _version_numbers(machine.gpus.cuda_version)
     if not built or not supported:
         return "skip", "no CUDA build of torch with a driver"
     says = f"the driver supports CUDA {machine.gpus.cuda_version}, torch was built for {cuda}"
@@ -91,7 +91,7 @@ def capability_built(machine: Machine) -> Judgement:
 
 def cuda_architecture_runs_on(capability: str, architectures: tuple[str, ...]) -> bool:
     """Return whether a build runs on a card: its own major version, or PTX of an older one."""
-    card = _numbers(capability)
+    card = _version_numbers(capability)
     for architecture in architectures:
         match = re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", architecture)
         if match is None:
@@ -161,7 +161,7 @@ def nvcc_fits(machine: Machine) -> Judgement:
     if compiler is None or compiler.version is None or torch is None or not torch.cuda:
         return "skip", "no nvcc with a CUDA build of torch"
     says = f"nvcc {compiler.version} ({compiler.path}), torch for CUDA {torch.cuda}"
-    ours, theirs = _numbers(compiler.version), _numbers(torch.cuda)
+    ours, theirs = _version_numbers(compiler.version), _version_numbers(torch.cuda)
     if ours[:1] != theirs[:1]:
         return "fail", f"{says}: extensions will not compile", f"install the toolkit of CUDA {torch.cuda}"
     if ours[:2] != theirs[:2]:
@@ -194,7 +194,7 @@ def _built_for(machine: Machine, name: str, version: str, torch: str) -> str | N
     """Return the torch that a companion was built for, where it is another one."""
     package = next(package for package in machine.packages if package.name == name)
     pinned = re.match(r"==\s*([\w.+]+)", packages.package_requirements(package).get("torch", ""))
-    major_minor = _numbers(version)[:2]
+    major_minor = _version_numbers(version)[:2]
     if pinned:
         wanted = pinned[1]
     elif name == "torchvision" and major_minor[0] == 0:
@@ -205,8 +205,8 @@ def _built_for(machine: Machine, name: str, version: str, torch: str) -> str | N
     own_build = version.partition("+")[2]
     if own_build and build and own_build != build:
         return f"{wanted}+{own_build}"
-    places = len(_numbers(wanted.partition("+")[0]))
-    same = _numbers(release)[:places] == _numbers(wanted.partition("+")[0])
+    places = len(_version_numbers(wanted.partition("+")[0]))
+    same = _version_numbers(release)[:places] == _version_numbers(wanted.partition("+")[0])
     return None if same else wanted
 
 
@@ -271,7 +271,7 @@ def tensorboard_starts(machine: Machine) -> Judgement:
     board, tools = _version_of(machine, "tensorboard"), _version_of(machine, "setuptools")
     if not board:
         return "skip", "no TensorBoard"
-    if _numbers(board) < (2, 21) and (not tools or _numbers(tools) >= (82,)):
+    if _version_numbers(board) < (2, 21) and (not tools or _version_numbers(tools) >= (82,)):
         says = f"TensorBoard {board} does not start with setuptools {tools or '(none)'}"
         return "fail", says, "pip install 'tensorboard>=2.21'"
     return "pass", f"TensorBoard {board}"
@@ -321,6 +321,6 @@ def _version_of(machine: Machine, name: str) -> str | None:
     return next((package.version for package in machine.packages if package.name == name), None)
 
 
-def _numbers(version: str | None) -> tuple[int, ...]:
+def _version_numbers(version: str | None) -> tuple[int, ...]:
     match = re.match(r"\d+(\.\d+)*", version or "")
     return tuple(int(part) for part in match[0].split(".")) if match else ()

@@ -53,7 +53,7 @@ def free_memory(
     (they get 10 s to clean up). Neither imports torch nor starts CUDA.
     """
     before = measure_memory()
-    endings = _end(end)
+    endings = _end_processes(end)
     for name in _LAST_ERROR if forget_last_error else ():
         vars(sys).pop(name, None)
     collected = release_cached_memory()
@@ -72,7 +72,7 @@ def free_memory(
     )
 
 
-def _end(pids: Sequence[int]) -> tuple[ProcessEnding, ...]:
+def _end_processes(pids: Sequence[int]) -> tuple[ProcessEnding, ...]:
     if not pids:
         return ()
     holding = holding_processes(read_gpus())

@@ -40,13 +40,13 @@ class GraphRolling:
         self._roll(self._graph.root)
         self._join()
         edges = {
-            (self._shown(source), self._shown(consumer))
+            (self._stand_in(source), self._stand_in(consumer))
             for source, consumer in self._graph.edges
             if (source, consumer) not in self._dropped
         }
         self._graph.edges = {edge for edge in edges if edge[0] is not edge[1]}
 
-    def _shown(self, node: GraphNode) -> GraphNode:
+    def _stand_in(self, node: GraphNode) -> GraphNode:
         while node in self._stands_for:
             node = self._stands_for[node]
         return node

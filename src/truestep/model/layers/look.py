@@ -95,7 +95,7 @@ class LookHooks:
     def begin(self) -> None:
         """Attach the hooks, and note some of each weight."""
         for module in self._modules.values():
-            self._handles.append(module.register_forward_hook(self._after))
+            self._handles.append(module.register_forward_hook(self._after_forward))
         for name, matrix in self._matrices.items():
             self._before[name] = some_layer_values(matrix)
             self._listen(name, matrix)
@@ -130,7 +130,7 @@ class LookHooks:
             self._given[name] = measure_layer(layer_rows(tensor, axis), kind, silent)
             del silent[KEPT:]
 
-    def _after(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
+    def _after_forward(self, module: nn.Module, args: tuple[Any, ...], output: Any) -> None:
         if _is_plain():
             # Here as in each hook: what can't be measured is left out, and the training goes on.
             with self._clock, suppress(Exception):

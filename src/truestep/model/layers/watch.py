@@ -90,10 +90,10 @@ class ModelLooks:
                     name=name,
                     kind=known.kind,
                     type=known.type,
-                    output_gradient=_known(back),
-                    gradient=_known(gradient),
-                    weight=_known(weight),
-                    update=_known(update),
+                    output_gradient=_none_if_missing(back),
+                    gradient=_none_if_missing(gradient),
+                    weight=_none_if_missing(weight),
+                    update=_none_if_missing(update),
                     counts=tuple(counts[:NUM_BINS]),
                     gradient_counts=tuple(counts[NUM_BINS:]),
                     **dict(zip(MEASURES, measures, strict=False)),
@@ -108,7 +108,7 @@ class ModelLooks:
                 self.findings.append(finding)
 
 
-def _known(value: float) -> float | None:
+def _none_if_missing(value: float) -> float | None:
     return None if value == -1.0 else value
 
 
@@ -118,9 +118,9 @@ class LayerWatch(Result):
     def __init__(self, model: nn.Module, every: Every) -> None:
         self._looks = ModelLooks(model, every)
         self._steps = 0
-        self._handle = model.register_forward_pre_hook(self._called)
+        self._handle = model.register_forward_pre_hook(self._before_forward)
 
-    def _called(self, *_: Any) -> None:
+    def _before_forward(self, *_: Any) -> None:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
             return
         with self._looks.interval.clock:

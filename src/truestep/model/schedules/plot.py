@@ -68,9 +68,9 @@ class SchedulePlot(Result):
         from truestep.core.charts.standalone import charts_as_svg
 
         charts = [_chart(quantity, self.of(quantity)) for quantity in self.quantities]
-        return charts_as_svg(charts, self._steps(), notes=[*self._words(), *self.notes], width=width)
+        return charts_as_svg(charts, self._chart_steps(), notes=[*self._words(), *self.notes], width=width)
 
-    def _steps(self) -> ChartSteps:
+    def _chart_steps(self) -> ChartSteps:
         per_epoch = self.steps_per_epoch
         axis = span_axis(1, self.num_steps)
         starts = list(range(1, self.num_steps + 1, per_epoch)) if per_epoch else []
@@ -174,7 +174,7 @@ def plot_schedule(
         OptionError: something else than such a function, or one that makes a schedule of another optimizer.
     """
     _check(num_steps, steps_per_epoch, by)
-    factories = _named(schedule)
+    factories = _factories_by_name(schedule)
     training = ScheduledTraining(num_steps=num_steps, steps_per_epoch=steps_per_epoch, metric=metric)
     stepped = {name: step_through(factory, training, optimizer) for name, factory in factories.items()}
     return plot_stepped_schedules(stepped, training, by)
@@ -217,7 +217,7 @@ def _check(num_steps: int, steps_per_epoch: int | None, by: str) -> None:
         raise OptionError("by='epochs' needs the number of updates in an epoch: steps_per_epoch=500.")
 
 
-def _named(schedule: Any) -> dict[str, ScheduleFactory]:
+def _factories_by_name(schedule: Any) -> dict[str, ScheduleFactory]:
     if isinstance(schedule, Mapping):
         named = {str(name): factory for name, factory in schedule.items()}
     elif isinstance(schedule, list | tuple):

@@ -90,11 +90,11 @@ def step_through(
     factory: ScheduleFactory, training: ScheduledTraining, like: "float | Optimizer | None"
 ) -> SteppedSchedule:
     """Make the schedule of a dummy optimizer and step it; nothing of the caller's moves."""
-    schedule = _made(factory, dummy_optimizer_like(like))
+    schedule = _make_schedule(factory, dummy_optimizer_like(like))
     return _followed(schedule, schedule.optimizer, training, unit=getattr(factory, "unit", "update"))
 
 
-def _made(factory: Any, optimizer: Optimizer) -> Any:
+def _make_schedule(factory: Any, optimizer: Optimizer) -> Any:
     if isinstance(factory, LRScheduler | ReduceLROnPlateau):
         raise OptionError(
             f"This {type(factory).__name__} belongs to an optimizer already, and plotting it would use it up. Give a function that "

@@ -102,7 +102,7 @@ def _take_off(
     held = normed.parametrization
     old = list(held.parameters())
     if held not in made:
-        made[held] = _plain(held)
+        made[held] = _plain_parameter(held)
     with torch.enable_grad():  # without it torch registers the result as a buffer
         parametrize.remove_parametrizations(normed.module, normed.tensor, not held.is_tensor)
     hooks = normed.module._load_state_dict_pre_hooks
@@ -114,7 +114,7 @@ def _take_off(
 
 
 @torch.no_grad()
-def _plain(held: parametrize.ParametrizationList) -> nn.Parameter:
+def _plain_parameter(held: parametrize.ParametrizationList) -> nn.Parameter:
     held.eval()  # in training mode a spectral norm would make one more power iteration
     value = held().detach().clone()
     if held.is_tensor:

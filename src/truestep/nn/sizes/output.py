@@ -36,14 +36,14 @@ def output_size(layer: nn.Module, size: int | Sequence[int]) -> tuple[int, ...]:
     wanted = _fixed_output(layer)
     if wanted is None:
         windows = layer_windows(layer)
-        each = _each(size, len(windows))
+        each = _size_by_dimension(size, len(windows))
         if any(one < least for one, least in zip(each, _least_sizes(layer, windows), strict=True)):
             raise ValueError(
                 f"{layer} takes no input of size {size}: torch's pools of volumes want at least the kernel's size, whatever the "
                 "padding. Pad the input yourself, or take a smaller kernel."
             )
         return tuple(window.output_size(one) for window, one in zip(windows, each, strict=True))
-    sizes = _each(size, len(wanted))
+    sizes = _size_by_dimension(size, len(wanted))
     if min(sizes) < 1:
         raise ValueError(f"{layer} takes no input of size {size}: there is nothing to pool.")
     return tuple(one if out is None else out for one, out in zip(sizes, wanted, strict=True))
@@ -57,7 +57,10 @@ def input_sizes(layer: nn.Module, size: int | Sequence[int]) -> tuple[range, ...
             "ts.nn.adaptive_bins(size, output_size) says what it averages."
         )
     windows = layer_windows(layer)
-    found = [window.input_sizes(one) for window, one in zip(windows, _each(size, len(windows)), strict=True)]
+    found = [
+        window.input_sizes(one)
+        for window, one in zip(windows, _size_by_dimension(size, len(windows)), strict=True)
+    ]
     least = _least_sizes(layer, windows)
     pairs = zip(found, least, strict=True)
     return tuple(range(max(sizes.start, one), max(sizes.stop, one)) for sizes, one in pairs)
@@ -191,7 +194,7 @@ def _sizes(size: int | Sequence[int]) -> tuple[int, ...]:
     return tuple(map(int, sizes))
 
 
-def _each(size: int | Sequence[int], rank: int) -> tuple[int, ...]:
+def _size_by_dimension(size: int | Sequence[int], rank: int) -> tuple[int, ...]:
     sizes = _sizes(size) if isinstance(size, Sequence) else _sizes(size) * rank
     if len(sizes) != rank:
         raise ValueError(

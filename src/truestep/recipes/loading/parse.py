@@ -132,7 +132,7 @@ def _numbers() -> tyro.constructors.ConstructorRegistry:
         return tyro.constructors.PrimitiveConstructorSpec(
             nargs=1,
             metavar="INT",
-            instance_from_str=lambda words: _whole(words[0]),
+            instance_from_str=lambda words: _whole_number(words[0]),
             is_instance=lambda value: isinstance(value, int),
             str_from_instance=lambda value: [str(value)],
         )
@@ -140,7 +140,7 @@ def _numbers() -> tyro.constructors.ConstructorRegistry:
     return registry
 
 
-def _whole(word: str) -> int:
+def _whole_number(word: str) -> int:
     try:
         return int(word)
     except ValueError:

@@ -89,7 +89,7 @@ def remove_unlisted_media(metrics: Path) -> None:
     folder = metrics.parent / MEDIA
     if folder.is_symlink() or not folder.is_dir():
         return
-    listed = {path for file in metrics_histories(metrics) for path in _listed(file)}
+    listed = {path for file in metrics_histories(metrics) for path in _files_in_metrics(file)}
     for path in folder.glob("*/*"):
         ours = path.suffix in MEDIA_SUFFIXES.values() or is_unfinished_file(path)
         if (
@@ -102,7 +102,7 @@ def remove_unlisted_media(metrics: Path) -> None:
                 path.parent.rmdir()
 
 
-def _listed(metrics: Path) -> Iterable[str]:
+def _files_in_metrics(metrics: Path) -> Iterable[str]:
     with suppress(FileNotFoundError):
         for line in read_metrics(metrics, only_media=True):
             yield from (each.file for each in line.media.values())

@@ -31,7 +31,7 @@ class Trackers:
             raise OptionError(
                 f"ts.Run(trackers={trackers!r}): give a list of them, trackers=[{_tracker_of(trackers)}]."
             )
-        self._live = [_checked(tracker) for tracker in trackers]
+        self._live = [_checked_tracker(tracker) for tracker in trackers]
         self._tracking = tracking
         self._say = say
         self._is_open = False
@@ -111,7 +111,7 @@ class Trackers:
                 )
 
 
-def _checked(tracker: Any) -> Tracker:
+def _checked_tracker(tracker: Any) -> Tracker:
     if isinstance(tracker, Tracker):
         return tracker
     hint = " Write it with parentheses." if isinstance(tracker, type) else ""

@@ -35,14 +35,14 @@ class AvailabilityNotAsked(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a function where its truth is asked."""
         for node in module.all(ast.Attribute, ast.Name):
-            if self._asked(module, node) and module.qualify(node) in QUESTIONS:
+            if self._is_condition(module, node) and module.qualify(node) in QUESTIONS:
                 yield At(node, f"{ast.unparse(node)} is not called: a function is always true.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Call it."""
         return [inserted_behind(module, node, "()")]
 
-    def _asked(self, module: SourceModule, node: ast.expr) -> bool:
+    def _is_condition(self, module: SourceModule, node: ast.expr) -> bool:
         parent = module.parents[node]
         if isinstance(parent, (ast.If, ast.IfExp, ast.While, ast.Assert)):
             return parent.test is node

@@ -45,7 +45,7 @@ class CollectiveOnOneRank(SourceCheck):
         """Report the call in a branch on the rank whose other arm does not call the same."""
         for name in COLLECTIVES:
             for call in module.calls(name):
-                branch = _branch(module, call)
+                branch = _rank_branch(module, call)
                 if branch is not None and not self._elsewhere(module, branch, call):
                     test = ast.unparse(branch.test)
                     short = name.rsplit(".", 1)[-1]
@@ -53,7 +53,7 @@ class CollectiveOnOneRank(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Call it before the branch."""
-        branch = _branch(module, node)
+        branch = _rank_branch(module, node)
         if branch is None or branch.body[0] is not module.parents[node] or branch.orelse:
             raise SourceRewriteError
         return moved_before(module, node, branch)
@@ -79,7 +79,7 @@ def _group(call: ast.Call) -> bool:
     return any("group" in each for each in given)
 
 
-def _branch(module: SourceModule, call: ast.Call) -> ast.If | None:
+def _rank_branch(module: SourceModule, call: ast.Call) -> ast.If | None:
     scope = module.scope(call)
     for each in module.ancestors(call):
         if each is scope:

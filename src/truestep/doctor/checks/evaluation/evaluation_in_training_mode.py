@@ -176,7 +176,7 @@ def _mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str
         for event in before
         if event.kind in ("eval", "train")
         and not _left_behind(event, forward)
-        and (_same(module, event, forward) or _is_given_to(module, trace, event, forward))
+        and (_is_same_module(module, event, forward) or _is_given_to(module, trace, event, forward))
     ]
     while modes and _puts_back(module, modes[-1]):
         within = _call_path(modes.pop())
@@ -186,7 +186,7 @@ def _mode_before(module: SourceModule, trace: Trace, forward: TraceEvent) -> str
                 break
     if not modes:
         return None
-    return modes[-1].kind if _given(modes[-1]) is None else "unknown"
+    return modes[-1].kind if _mode_variable(modes[-1]) is None else "unknown"
 
 
 def _another_set_before(trace: Trace, forward: TraceEvent) -> bool:
@@ -211,14 +211,14 @@ def _left_behind(mode: TraceEvent, forward: TraceEvent) -> bool:
     return False
 
 
-def _given(mode: TraceEvent) -> ast.expr | None:
+def _mode_variable(mode: TraceEvent) -> ast.expr | None:
     """Return the variable of `net.train(variable)`."""
     args = mode.node.args if isinstance(mode.node, ast.Call) else []
     return args[0] if mode.kind == "train" and args and not isinstance(args[0], ast.Constant) else None
 
 
 def _puts_back(module: SourceModule, mode: TraceEvent) -> bool:
-    given = _given(mode)
+    given = _mode_variable(mode)
     if given is None:
         return False
     values = [given, *module.definitions(given)]
@@ -230,7 +230,7 @@ def _call_path(event: TraceEvent) -> Path:
     return event.path[: calls[-1] + 1] if calls else ()
 
 
-def _same(module: SourceModule, mode: TraceEvent, forward: TraceEvent) -> bool:
+def _is_same_module(module: SourceModule, mode: TraceEvent, forward: TraceEvent) -> bool:
     mine, other = forward.subject, mode.subject
     return (
         other in {mine, "?"}

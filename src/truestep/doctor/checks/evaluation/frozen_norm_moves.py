@@ -62,12 +62,12 @@ class FrozenNormMoves(Watcher):
         if record.num_steps > AFTER:
             return
         for model in list(history.models):
-            frozen = [each for each in _frozen(model) if len(self._seen(each)) == 1]
+            frozen = [each for each in _frozen(model) if len(self._note_weight(each)) == 1]
             if record.num_steps == AFTER and frozen and history.is_trained(model):
                 text = f"{len(frozen)} frozen batch norm layers are in training mode: their statistics move."
                 yield Observation(place, text, QUESTION, {"layers": len(frozen)})
 
-    def _seen(self, norm: nn.Module) -> set[tuple[int, int]]:
+    def _note_weight(self, norm: nn.Module) -> set[tuple[int, int]]:
         weight = norm.weight
         seen = self.weights.setdefault(id(norm), set())
         seen.add((weight.data_ptr(), times_written(weight)))  # type: ignore[operator, arg-type]

@@ -62,7 +62,7 @@ class TrainedTensorDetached(SourceCheck):
                 rest = [node for node in reads if node not in held]
                 is_by_hand = any(_is_given_a_gradient(module, node) for node in every)
                 is_trained = bool(held) and not is_by_hand and _goes_backward(module, target)
-                if is_trained and rest and all(_cut(module, node) for node in rest):
+                if is_trained and rest and all(_is_detached(module, node) for node in rest):
                     yield At(
                         rest[-1], f"{target.id!r} is trained, but used only detached: no gradient for it."
                     )
@@ -87,7 +87,7 @@ def _goes_backward(module: SourceModule, target: ast.Name) -> bool:
     return any(each.attr == "backward" for each in module.inside(module.scope(target), ast.Attribute))
 
 
-def _cut(module: SourceModule, node: ast.expr) -> bool:
+def _is_detached(module: SourceModule, node: ast.expr) -> bool:
     above = module.parents.get(node)
     return isinstance(above, ast.Attribute) and above.attr in _CUTS
 

@@ -79,9 +79,9 @@ class ErrorMadeLarge(Watcher):
             weights = self.seen.setdefault(found.place, [])
             weights.append(found.weight)
             if len(weights) == STEPS and max(weights) - min(weights) <= 1e-6 * abs(weights[0]):
-                text = f"Training makes {_told(found)}: the loss falls without bound."
+                text = f"Training makes {_direction_text(found)}: the loss falls without bound."
                 if turned:
-                    text = f"With maximize=True training makes {_told(found)}."
+                    text = f"With maximize=True training makes {_direction_text(found)}."
                 evidence = {"loss": loss, "weight": found.weight}
                 yield Observation(record.place if turned else found.place, text, BUG, evidence)
 
@@ -98,7 +98,7 @@ class ErrorMadeLarge(Watcher):
                 yield Observation(term.added_at, text, RISK, {"weight": term.weight})
 
 
-def _told(found: LossDirection) -> str:
+def _direction_text(found: LossDirection) -> str:
     if found.what == "log-probability":
         return "a log-probability smaller"
     what = "the squared or absolute difference" if found.what == "difference" else found.what

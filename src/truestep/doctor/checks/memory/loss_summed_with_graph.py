@@ -51,7 +51,7 @@ class LossSummedWithGraph(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `total += loss` and `losses.append(loss)` in the loop of that loss's backward()."""
         for node, loop in _kept(module):
-            stored = self._carrier(module, _stored(node), loop)
+            stored = self._carrier(module, _stored_value(node), loop)
             if isinstance(node, ast.Call) and _is_of_program(module, node):
                 continue
             if stored is not None and self._stays(module, node, loop) and not _is_cut(module, stored):
@@ -67,7 +67,7 @@ class LossSummedWithGraph(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it."""
         loops = [each for each in module.ancestors(node) if isinstance(each, (ast.For, ast.While))]
-        stored = _stored(node)
+        stored = _stored_value(node)
         parts = stored.elts if isinstance(stored, (ast.List, ast.Tuple)) else [stored]
         for loop in loops:
             kept = [each for part in parts if (each := self._carrier(module, part, loop)) is not None]
@@ -186,7 +186,7 @@ def _added(node: ast.Assign) -> ast.expr | None:
     return sides.get(total)
 
 
-def _stored(node: ast.AST) -> ast.expr | None:
+def _stored_value(node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.AugAssign):
         return node.value
     if isinstance(node, ast.Assign):

@@ -61,7 +61,7 @@ class LayerMadeInForward(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report one that is neither kept on an object nor given weights by hand."""
         for owner in module.kinds.classes_of("module", "ddp"):
-            for call in self._made(module, self._called(module, owner)):
+            for call in self._layers_made(module, self._called(module, owner)):
                 name = (module.qualify(call.func) or "").rsplit(".", 1)[-1]
                 text = f"This {name} is made at every forward: its weights are random each time."
                 if _NORM.search(name):  # they start at 1 and 0, so it normalises all the same
@@ -83,7 +83,7 @@ class LayerMadeInForward(SourceCheck):
                     waiting += [inner] if inner is not None else []
         return found
 
-    def _made(self, module: SourceModule, functions: list[Function]) -> Iterator[ast.Call]:
+    def _layers_made(self, module: SourceModule, functions: list[Function]) -> Iterator[ast.Call]:
         for function in functions:
             for call in module.inside(function, ast.Call):
                 if (

@@ -57,7 +57,7 @@ class ClipBeforeUnscale(SourceCheck):
             for clip in trace.of("clip"):
                 if _scaled_before(module, trace, clip) and any(
                     step.path == clip.path or step.loop_path() == clip.loop_path()
-                    for step in _after(trace, clip)
+                    for step in _steps_after(trace, clip)
                 ):
                     yield At(
                         clip.node,
@@ -102,5 +102,5 @@ def _scaled_before(module: SourceModule, trace: Trace, clip: TraceEvent) -> bool
     return False
 
 
-def _after(trace: Trace, clip: TraceEvent) -> list[TraceEvent]:
+def _steps_after(trace: Trace, clip: TraceEvent) -> list[TraceEvent]:
     return [event for event in trace.events[trace.events.index(clip) :] if event.kind == "scaler_step"]

@@ -77,7 +77,7 @@ class SteppedInEveryMicroBatch(SourceCheck, Watcher):
                     )
                     yield At(event.node, text, ADVICE)
                 else:
-                    yield At(event.node, _told(num_steps), RISK)
+                    yield At(event.node, _message(num_steps), RISK)
 
     def __init__(self) -> None:
         self.steps: dict[int, list[Place]] = {}  # of the schedules of each optimizer, since its last step
@@ -108,10 +108,10 @@ class SteppedInEveryMicroBatch(SourceCheck, Watcher):
             fits = length is not None and not history.is_cut_short and scheduler.last_epoch <= length
             if not fits:
                 evidence = {"steps": num_steps} | ({"length": length} if length is not None else {})
-                yield Observation(place, _told(num_steps), RISK, evidence)
+                yield Observation(place, _message(num_steps), RISK, evidence)
 
 
-def _told(num_steps: int) -> str:
+def _message(num_steps: int) -> str:
     return (
         f"The schedule is stepped {num_steps} times in each update: unless its length counts batches, it runs "
         f"{num_steps} times as fast as meant."

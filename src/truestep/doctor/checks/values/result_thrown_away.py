@@ -91,11 +91,11 @@ def _notes(module: SourceModule) -> list[ast.Expr]:
     lines = [each for each in getattr(module.tree, "body", []) if isinstance(each, ast.Expr)]
     told = {line: _shown_by(module, line.value) for line in lines}
     shown = [line for line, name in told.items() if name]
-    is_show = any(_is_place(line.value) or last_part(_called(line)) in _REDUCED for line in shown)
+    is_show = any(_is_place(line.value) or last_part(_function_called(line)) in _REDUCED for line in shown)
     return shown if is_show and len({told[line] for line in shown}) >= _NOTED else []
 
 
-def _called(line: ast.Expr) -> ast.expr:
+def _function_called(line: ast.Expr) -> ast.expr:
     return line.value.func if isinstance(line.value, ast.Call) else line.value
 
 

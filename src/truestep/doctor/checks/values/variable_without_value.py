@@ -13,6 +13,7 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.source.apart import parsed_as_written
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, Function, Scope, dotted
+from truestep.doctor.source.unrun import scopes_of_trainings
 from truestep.doctor.source.uses import is_behind_exit
 from truestep.doctor.source.values import constant, literal
 
@@ -175,7 +176,7 @@ def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> boo
 
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
     """A training that comes here stops; of what none comes by, nobody knows whether it is ever run."""
-    comes_by = module.scope(name) in module.program.answer(_scopes_of_trainings)
+    comes_by = module.scope(name) in module.program.answer(scopes_of_trainings)
     return BUG if comes_by else RISK
 
 
@@ -345,27 +346,3 @@ def _names_without_value(module: SourceModule) -> Iterator[_UndefinedRead]:
             told = each.message_args
             name = told if isinstance(told, str) else told[0]
             yield _UndefinedRead(name, each.lineno, each.col, isinstance(each, UndefinedLocal))
-
-
-def _scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
-    """Return the functions, and the tops of files, that run from where a program that trains is entered."""
-    resolver, index = files[0].resolver, files[0].index
-    waiting: list[ast.AST] = [
-        trace.root for file in files for trace in file.program.followed if trace.learning_loops()
-    ]
-    found: set[Scope] = set()
-    while waiting:
-        scope = waiting.pop()
-        if scope in found or not isinstance(scope, (ast.Module, Function)):
-            continue
-        found.add(scope)
-        waiting.append(index.tree_of(scope))
-        for call in files[0].home(scope).directly_in(scope, ast.Call):
-            owner = resolver.classes.of(call.func)
-            run = (
-                resolver.functions.target(call),
-                resolver.functions.constructor(call),
-                resolver.classes.method(owner, "forward"),
-            )
-            waiting += [each for each in run if each is not None]
-    return found

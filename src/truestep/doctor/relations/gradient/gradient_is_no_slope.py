@@ -47,10 +47,10 @@ class GradientIsNoSlope(StepRelation):
         experiment = in_full_precision(experiment)
         demand_slopes(experiment)
         for move, measured in slope_moves(experiment):
-            yield self._told(experiment, move, measured)
+            yield self._broken(experiment, move, measured)
             return  # one cut shows in several blocks
 
-    def _told(self, experiment: "StepExperiment", move: "BlockMove", measured: float) -> BrokenRelation:
+    def _broken(self, experiment: "StepExperiment", move: "BlockMove", measured: float) -> BrokenRelation:
         from truestep.doctor.experiments.slopes import graph_cuts
 
         cuts = graph_cuts(experiment)

@@ -95,7 +95,7 @@ def cuts_of(trials: Trials) -> Cuts:
         meant.extend(bool(own & inner_nodes([each])) for each in found.detached)
 
     trials.run(compute)
-    told = ", ".join(f"{name} at {_shown(line)}" for name, line in found.found)
+    told = ", ".join(f"{name} at {_short_place(line)}" for name, line in found.found)
     return Cuts(told or None, bool(meant) and all(meant) and not found.is_hidden)
 
 
@@ -111,7 +111,7 @@ def inner_nodes(tensors: list[Tensor]) -> set[Any]:
     return seen
 
 
-def _shown(line: str) -> str:
+def _short_place(line: str) -> str:
     path, _, number = line.rpartition(":")
     try:
         return f"{Path(path).relative_to(Path.cwd())}:{number}"

@@ -30,7 +30,7 @@ def items(trials: Trials) -> Iterator[Verdict]:
         if change > trials.tolerance:
             used.append((item, change))
         elif (other := _change_by_other_labels(trials, item)) > trials.tolerance:
-            yield Verdict(_called(item), "held", expected=0.0, found=other, unit=_UNIT, is_other=True)
+            yield Verdict(_item_name(item), "held", expected=0.0, found=other, unit=_UNIT, is_other=True)
         else:
             yield _unused(trials, item, change)
     for number, (item, change) in enumerate(used):
@@ -38,7 +38,7 @@ def items(trials: Trials) -> Iterator[Verdict]:
         yield _exchanged(trials, item, change, alone=number == 0)
     left = [item for item in trials.examples.items if item not in varying]
     for item in left:
-        yield Verdict(_called(item), "not tried", "it holds no numbers, or the same for all examples")
+        yield Verdict(_item_name(item), "not tried", "it holds no numbers, or the same for all examples")
 
 
 def _unused(trials: Trials, item: str, change: float) -> Verdict:
@@ -47,7 +47,7 @@ def _unused(trials: Trials, item: str, change: float) -> Verdict:
         "made the same for all examples it changes nothing: the loss does not use it, or its effect is cut off. Use it in "
         "the loss, or leave it out of the batch"
     )
-    return Verdict(_called(item), outcome, why, expected=0.0, found=change, unit=_UNIT, is_other=True)
+    return Verdict(_item_name(item), outcome, why, expected=0.0, found=change, unit=_UNIT, is_other=True)
 
 
 def _change_by_constants(trials: Trials, item: str) -> float:
@@ -90,16 +90,18 @@ def _exchanged(trials: Trials, item: str, change: float, *, alone: bool) -> Verd
         if exchanged <= trials.tolerance:
             return _unpaired(trials, item, exchanged)
         change = min(change, exchanged)
-    return Verdict(_called(item), "held", expected=0.0, found=change, unit=_UNIT, is_other=True)
+    return Verdict(_item_name(item), "held", expected=0.0, found=change, unit=_UNIT, is_other=True)
 
 
 def _unpaired(trials: Trials, item: str, change: float) -> Verdict:
     if trials.once("halves", halves).outcome == "held":
         why = "given to other examples it changes nothing. That is right if the items of a batch are independent of each other"
-        return Verdict(_called(item), "question", why, expected=0.0, found=change, unit=_UNIT, is_other=True)
+        return Verdict(
+            _item_name(item), "question", why, expected=0.0, found=change, unit=_UNIT, is_other=True
+        )
     mixing = trials.mixing()
     return Verdict(
-        _called(item),
+        _item_name(item),
         "broken",
         "given to other examples it changes nothing: every example meets every value. Give both sides of the comparison one shape, "
         "such as (batch,) and not (batch, 1)",
@@ -135,5 +137,5 @@ def _is_meant_to_be_used(trials: Trials, item: str) -> bool:
     return not (mixing and mixing.meaning)
 
 
-def _called(item: str) -> str:
+def _item_name(item: str) -> str:
     return f"item: batch{item}"

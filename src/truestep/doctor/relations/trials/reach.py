@@ -40,7 +40,7 @@ def moving(trials: Trials) -> Verdict:
         return Verdict("moving", "not tried", "the loss computes in half precision")
     found = _move(trials, still)
     if found <= _least(trials):
-        why = f"{_named(list(still))}: without a gradient in part or in whole, and moving that part changes nothing"
+        why = f"{_listed(list(still))}: without a gradient in part or in whole, and moving that part changes nothing"
         return Verdict("moving", "held", why, expected=0.0, found=found, unit=_UNIT)
     moves = {
         name: move
@@ -48,7 +48,7 @@ def moving(trials: Trials) -> Verdict:
         if (move := _move(trials, {name: still[name]})) > _least(trials)
     }
     why = (
-        f"{_named(list(moves) or list(still))}: moving it changes the loss, and no gradient reaches it, or a part of it, which is "
+        f"{_listed(list(moves) or list(still))}: moving it changes the loss, and no gradient reaches it, or a part of it, which is "
         "never trained. Leave out detach(), no_grad(), .data or numpy() between it and the loss"
     )
     found = max(moves.values(), default=found)
@@ -107,7 +107,7 @@ def trained(trials: Trials) -> Verdict:
             "trained", "held", "the modules that are called hold no other parameter with a gradient"
         )
     why = (
-        f"{_named(list(missing.values()))}: the loss has a gradient for it, and it is not among what is trained. Put layers into "
+        f"{_listed(list(missing.values()))}: the loss has a gradient for it, and it is not among what is trained. Put layers into "
         "nn.ModuleList or nn.ModuleDict, give the optimizer all parameters, or freeze them: parameter.requires_grad_(False)"
     )
     return Verdict(
@@ -131,6 +131,6 @@ def _owned(owner: Any, name: str = "", depth: int = 0) -> Iterator[tuple[int, st
             yield from _owned(value, f"{name}[{place!r}]", depth + 1)
 
 
-def _named(names: list[str]) -> str:
+def _listed(names: list[str]) -> str:
     more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
     return ", ".join(names[:_MOST_NAMED]) + more

@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""In a whole repository a bug is what a training is seen to come by; elsewhere it is a risk."""
+
+import pytest
+
+from tests.doctor.test_unrun import LOOP, PLAIN
+from tests.support.told import IMPORTS
+from truestep.doctor.read import read_paths
+
+FIT = IMPORTS + LOOP.format(**PLAIN).replace(".softmax(1)", "")
+NET = IMPORTS + "class Net(nn.Module):\n    def forward(self, x):\n        return F.dropout(x, 0.5)\n"
+CHECK = IMPORTS + "def check(net, x, y):\n    return F.cross_entropy(net(x).softmax(1), y)\n"
+GO = "from fit import fit\nimport torch\n{imports}\nnet = {made}\nopt = torch.optim.SGD(net.parameters(), 0.1)\n"
+
+
+def severities(folder, files, code, root=".git"):
+    if root:
+        (folder / root).mkdir()
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    return [each.severity.value for each in read_paths([folder]).findings if each.code == code]
+
+
+def trained(imports="from net import Net", made="Net()", more=""):
+    return {
+        "fit.py": FIT,
+        "net.py": NET,
+        "go.py": GO.format(imports=imports, made=made) + "fit(net, opt, [])\n" + more,
+    }
+
+
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ("check(net, 1, 2)\n", "bug"),
+        ("def main():\n    check(net, 1, 2)\nmain()\n", "bug"),
+        ("if len(net):\n    check(net, 1, 2)\n", "bug"),
+        ("table = {'check': check}\n", "risk"),  # named, and nobody sees what calls it
+    ],
+)
+def test_what_the_training_calls(tmp_path, more, expected):
+    files = trained(imports="from net import Net\nfrom check import check", more=more)
+    assert severities(tmp_path, files | {"check.py": CHECK}, "LOSS001") == [expected]
+
+
+def test_the_forward_of_the_model_that_is_trained(tmp_path):
+    assert severities(tmp_path, trained(), "EVAL001") == ["bug"]
+
+
+def test_the_forward_of_another_model(tmp_path):
+    files = trained(imports="from net import Net\nfrom other import Plain", made="Plain()")
+    files["other.py"] = IMPORTS + "class Plain(nn.Module):\n    pass\n"
+    assert severities(tmp_path, files | {"look.py": "from net import Net\nprint(Net()(1))\n"}, "EVAL001") == [
+        "risk"
+    ]
+
+
+@pytest.mark.parametrize("root", ["pyproject.toml", "setup.py", "setup.cfg", ".git"])
+def test_what_a_script_that_trains_nothing_calls(tmp_path, root):
+    text = "from check import check\nprint(check(1, 2, 3))\n"
+    assert severities(tmp_path, {"check.py": CHECK, "look.py": text}, "LOSS001", root) == ["risk"]
+
+
+def test_a_folder_that_is_no_repository(tmp_path):
+    text = "from check import check\nprint(check(1, 2, 3))\n"
+    assert severities(tmp_path, {"check.py": CHECK, "look.py": text}, "LOSS001", root=None) == ["bug"]
+
+
+def test_a_file_alone(tmp_path):
+    severities(tmp_path, {"check.py": CHECK, "look.py": "x = 1\n"}, "LOSS001")
+    assert [each.severity.value for each in read_paths([tmp_path / "check.py"]).findings] == ["bug"]
+
+
+def test_a_folder_of_a_repository(tmp_path):
+    severities(tmp_path, {}, "LOSS001")
+    (tmp_path / "part").mkdir()
+    assert severities(tmp_path / "part", {"check.py": CHECK}, "LOSS001", root=None) == ["bug"]
+
+
+def test_what_is_refused_wherever_it_runs(tmp_path):
+    text = IMPORTS + "def check(net):\n    return net\nprint(check())\n"
+    assert severities(tmp_path, {"look.py": text}, "VALUE040") == ["bug"]
+
+
+def test_why_is_said_and_kept_apart(tmp_path):
+    """The same file read alone has an entry of its own in the cache."""
+    for name in ("repository", "cache"):
+        (tmp_path / name).mkdir()
+    place = tmp_path / "repository"
+    assert severities(place, {"check.py": CHECK}, "LOSS001") == ["risk"]
+    cache = tmp_path / "cache"
+    told = [read_paths([each], cache=cache).findings[0] for each in (place, place / "check.py", place)]
+    assert [each.severity.value for each in told] == ["risk", "bug", "risk"]
+    assert told[0].message.endswith(
+        "It is a risk only, since no training of this repository is seen to come by."
+    )
+    assert told[2] == told[0]
