@@ -134,12 +134,11 @@ def _handed_back(module: SourceModule, call: ast.Call) -> ast.expr | None:
     """Return the layer that a function of the program is given, if that is what it gives back: `initialized(nn.Linear(8, 1))`."""
     function = module.functions.target(call)
     results = module.functions.results(function)
-    names = {each.id if isinstance(each, ast.Name) else "" for each in results}
-    name = names.pop() if len(names) == 1 else ""
-    is_given = name and all(
-        isinstance(each.node, ast.arg) for r in results for each in module.resolver.reaching(r)
-    )
-    handed = argument_for(function, call, name) if function is not None and is_given else None
+    names = [each for each in results if isinstance(each, ast.Name)]
+    is_one = len(names) == len(results) and len({each.id for each in names}) == 1
+    bound = [made.node for each in names for made in module.resolver.reaching(each)] if is_one else []
+    name = names[0].id if bound and all(isinstance(each, ast.arg) for each in bound) else ""
+    handed = argument_for(function, call, name) if function is not None and name else None
     return seen_through(module, handed)
 
 
