@@ -530,6 +530,7 @@ for number in range(12):
 NAMED = dict(zip(FOUND, ("REL002", "REL002", "REL002", "REL004", "REL004"), strict=True))
 
 
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize("name", HELD)
 def test_a_right_batch_is_tried_and_holds(name):
     watch = watched(DATA + HELD[name], CODES)
@@ -537,12 +538,14 @@ def test_a_right_batch_is_tried_and_holds(name):
     assert {code: watch.experiments.outcome(code) for code in CODES} == dict.fromkeys(CODES, ("held", None))
 
 
+@pytest.mark.sliced(10)
 @pytest.mark.parametrize("name", SILENT)
 def test_a_right_program_breaks_nothing(name):
     watch = watched(DATA + SILENT[name], CODES)
     assert [f"{each.code} {each.message}" for each in watch.findings] == []
 
 
+@pytest.mark.sliced(5)
 @pytest.mark.parametrize("name", FOUND)
 def test_a_fault_is_found(name):
     watch = watched(DATA + FOUND[name], CODES)

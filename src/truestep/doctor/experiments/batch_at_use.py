@@ -2,7 +2,7 @@
 """A batch that the script makes within the step: its tensors are told from two steps, and changed where each is first used."""
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -184,23 +184,8 @@ def batch_at_use(seen: ChildOutcome) -> tuple[BatchAtUse, Examples]:
     reaching = {number: each for number, each in batch.items() if each.reaches_loss}
     if not reaching:
         raise ExperimentNotTriedError(f"{_OTHER}two steps in a row use the same data, or none")
-    counts = {each.rows for each in reaching.values()}
-    if len(counts) > 1:
-        shapes = ", ".join(sorted({str(tuple(each.shape)) for each in reaching.values()}))
-        raise ExperimentNotTriedError(
-            f"{_OTHER}the data that a step uses do not agree on the number of examples: {shapes}"
-        )
-    (count,) = counts
-    for _, each, other in pairs:
-        if (
-            each.digest == other.digest
-            and each.varies
-            and not each.counts_up
-            and count in (each.rows, each.shape[0])
-        ):
-            raise ExperimentNotTriedError(
-                f"{_OTHER}a tensor of as many rows as the batch is the same in two steps, {tuple(each.shape)} at {_shown(each)}"
-            )
+    count = _agreed_count(reaching.values())
+    _demand_all_new(pairs, count)
     first = min(reaching)
     names = {
         number: seen.use_names[number]
@@ -209,6 +194,27 @@ def batch_at_use(seen: ChildOutcome) -> tuple[BatchAtUse, Examples]:
     }
     found = BatchAtUse(first, names, count, turn[first].place)
     return found, found.examples({number: seen.use_tensors[number] for number in names})
+
+
+def _agreed_count(batch: Collection[DataUse]) -> int:
+    """Return how many examples all tensors of a batch hold."""
+    counts = {each.rows for each in batch}
+    if len(counts) > 1:
+        shapes = ", ".join(sorted({str(tuple(each.shape)) for each in batch}))
+        raise ExperimentNotTriedError(
+            f"{_OTHER}the data that a step uses do not agree on the number of examples: {shapes}"
+        )
+    return counts.pop()
+
+
+def _demand_all_new(pairs: Iterable[tuple[int, DataUse, DataUse]], count: int) -> None:
+    """Make sure that nothing of as many rows as the batch, which may belong to its examples, stays as it was."""
+    for _, each, other in pairs:
+        is_as_long = count in (each.rows, each.shape[0])
+        if each.digest == other.digest and each.varies and not each.counts_up and is_as_long:
+            raise ExperimentNotTriedError(
+                f"{_OTHER}a tensor of as many rows as the batch is the same in two steps, {tuple(each.shape)} at {_shown(each)}"
+            )
 
 
 def _shown(use: DataUse) -> str:

@@ -55,18 +55,8 @@ class StepExperiment:
         if found.failure is not None:
             raise ExperimentNotTriedError(found.failure)
         if self.plan.at_use is not None and change != Change() and found.error is None:
-            self._demand_same_uses(found)
+            _demand_same_uses(found, self.base)
         return found
-
-    def _demand_same_uses(self, changed: ChildOutcome) -> None:
-        """Make sure that a batch that is made in the step was changed once: no tensor of it comes of another, unseen."""
-        shapes, base = [shape for shape, _ in changed.uses], self.base
-        if shapes != [shape for shape, _ in base.uses]:
-            raise ExperimentNotTriedError("the step uses other data where its batch is changed")
-        if changed.uses != base.uses:
-            raise ExperimentNotTriedError(
-                "data that the step makes come of what was changed, on a way that is not seen"
-            )
 
     def _forked(self, change: Change) -> ChildOutcome:
         if self.plan.at_use is not None and change.count(self.plan.examples) != self.plan.examples.count:
@@ -324,3 +314,13 @@ class StepExperiment:
         line = self.mixing_line
         place = None if line is None else f"{path_in_finding(line.path)}:{line.line}"
         return str(self.mixing._replace(place=place))
+
+
+def _demand_same_uses(changed: ChildOutcome, base: ChildOutcome) -> None:
+    """Make sure that a batch that is made in the step was changed once: no tensor of it comes of another, unseen."""
+    if [shape for shape, _ in changed.uses] != [shape for shape, _ in base.uses]:
+        raise ExperimentNotTriedError("the step uses other data where its batch is changed")
+    if changed.uses != base.uses:
+        raise ExperimentNotTriedError(
+            "data that the step makes come of what was changed, on a way that is not seen"
+        )
