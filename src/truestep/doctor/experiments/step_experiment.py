@@ -119,8 +119,11 @@ class StepExperiment:
         Raises:
             ExperimentNotTriedError: those of the same batch are too far apart.
         """
-        apart = self._apart(Change(cleared=True))  # which others ask for; as a rule it changes nothing
-        apart = apart and self._apart(Change(repeated=True))
+        apart = 0.0
+        for each in (Change(cleared=True), Change(repeated=True)):  # others ask for the first, too
+            apart = compare_gradients(self.child(each).gradients(), self.base.gradients()).difference
+            if not apart:
+                break
         if math.isnan(apart):
             raise ExperimentNotTriedError("the gradients are not finite")
         if apart > _MOST_NOISE:
@@ -128,9 +131,6 @@ class StepExperiment:
                 f"gradients of the same batch differ by {apart:.1g}: they are random"
             )
         return gradient_tolerance(self.base.coarsest, apart)
-
-    def _apart(self, change: Change) -> float:
-        return compare_gradients(self.child(change).gradients(), self.base.gradients()).difference
 
     def changed(self, change: Change) -> ChildOutcome:
         """Return a child's outcome, which has as many steps as that of the child that changes nothing.
