@@ -2,7 +2,8 @@
 """Resume: a run that is killed at drawn moments, and started again until it ends, ends with the bits of the undisturbed one.
 
 A moment is a call of a Python function in the main thread, whoever's it is: of the program, of the engine, in a fetch, an
-evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; one in ten comes after one more before the first.
+evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; beside one in
+ten there is another before the first batch.
 SIGKILL, SIGINT and SIGTERM come in turn; or a function of the program's own raises, or leaves by SystemExit. Each start may have
 another number of workers. With each batch the program draws from the random streams that its own code shares with everybody.
 """
@@ -78,7 +79,7 @@ def late_batch(drawn: random.Random, calls: list[list[int]]) -> int:
     """Return the number of a batch of any epoch, rather a late one of it: by then more was saved."""
     epoch = drawn.choice(sorted({each for each, *_ in calls[:-1]}))
     within = [number for number, (each, *_) in enumerate(calls) if each == epoch]
-    return max(drawn.choice(within), drawn.choice(within))
+    return max(drawn.choice(within) for _ in range(3))
 
 
 def steps_apart(whole: Path, killed: Path) -> list[str]:
