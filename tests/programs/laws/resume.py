@@ -70,7 +70,9 @@ def moments(drawn: random.Random, ways: list[str], calls: list[list[int]]) -> It
     for number, way in zip(sorted(late_batch(drawn, calls) for _ in ways), ways, strict=True):
         if drawn.random() < 0.1:
             yield f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
-        before, first, last = (calls[each][1 if way in SIGNALS else 2] for each in (begun, number, number + 1))
+        before, first, last = (
+            calls[each][1 if way in SIGNALS else 2] for each in (begun, number, number + 1)
+        )
         yield f"{drawn.randint(first, last) + 1 - before} {way}"
         begun = number
 
