@@ -159,6 +159,10 @@ def fitted(program: Program, law: str, *, refused: bool = True) -> Program | Non
     for habit in held.habits:
         fits = takes_part(habit, law, framework) and all(habit.suits(each) for each in kept)
         fits = fits and (refused or not is_refused(habit, held, law))
+        laws = (law, LIKE.get(law, law))
+        fits = fits and not any(
+            a.stands_apart(b, laws) or b.stands_apart(a, laws) for a in kept for b in [habit]
+        )
         kept += [habit] if fits and habit not in kept else []
     return filled(kept)
 

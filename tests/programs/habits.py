@@ -71,6 +71,11 @@ class Habit:
         """Return whether a program can have both: neither excludes the other, and what each needs the other gives."""
         return not any(a.excludes(b) for a, b in ((self, other), (other, self)))
 
+    def stands_apart(self, other: "Habit", laws: Sequence[str]) -> bool:
+        """Return whether this one can't be held beside another to one of the laws."""
+        apart = {name for law in laws for name in self.words.get(f"without under {law}", "").split()}
+        return bool(apart & {other.name, *other.words.get("is", "").split()})
+
     def excludes(self, other: "Habit") -> bool:
         """Return whether this one can't be written together with another."""
         names = {other.name, *other.words.get("is", "").split(), *other.words.get("like", "").split()}

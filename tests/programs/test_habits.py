@@ -36,6 +36,7 @@ PREFIXES = (
     "fails under ",
     "within under ",
     "wrong with ",
+    "without under ",
 )
 REFUSED = [
     habit

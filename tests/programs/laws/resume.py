@@ -2,7 +2,8 @@
 """Resume: a run that is killed at drawn moments, and started again until it ends, ends with the bits of the undisturbed one.
 
 A moment is a call of a Python function in the main thread, whoever's it is: of the program, of the engine, in a fetch, an
-evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; one in ten comes after one more before the first.
+evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; beside one in
+ten there is another before the first batch.
 SIGKILL, SIGINT and SIGTERM come in turn; or a function of the program's own raises, or leaves by SystemExit. Each start may have
 another number of workers. With each batch the program draws from the random streams that its own code shares with everybody.
 """
@@ -69,7 +70,9 @@ def moments(drawn: random.Random, ways: list[str], calls: list[list[int]]) -> It
     for number, way in zip(sorted(late_batch(drawn, calls) for _ in ways), ways, strict=True):
         if drawn.random() < 0.1:
             yield f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
-        before, first, last = (calls[each][1 if way in SIGNALS else 2] for each in (begun, number, number + 1))
+        before, first, last = (
+            calls[each][1 if way in SIGNALS else 2] for each in (begun, number, number + 1)
+        )
         yield f"{drawn.randint(first, last) + 1 - before} {way}"
         begun = number
 
@@ -78,7 +81,7 @@ def late_batch(drawn: random.Random, calls: list[list[int]]) -> int:
     """Return the number of a batch of any epoch, rather a late one of it: by then more was saved."""
     epoch = drawn.choice(sorted({each for each, *_ in calls[:-1]}))
     within = [number for number, (each, *_) in enumerate(calls) if each == epoch]
-    return max(drawn.choice(within), drawn.choice(within))
+    return max(drawn.choice(within) for _ in range(3))
 
 
 def steps_apart(whole: Path, killed: Path) -> list[str]:
