@@ -387,6 +387,34 @@ for epoch in run.epochs(2):
         "run.learner(nn.Linear(3, 2), adamw, ema=ts.EMA(decay=0.005))",
         r"what stays of the average at an update.*write EMA\(decay=0\.995\)",
     ),
+    "such a share alone": (
+        "run.learner(nn.Linear(3, 2), adamw, ema=0.005)",
+        r"the share of the newest weights .*write EMA\(decay=0\.995\)",
+    ),
+    "such a share by its name": (
+        "run.learner(nn.Linear(3, 2), adamw, ema=ts.EMA(tau=0.005))",
+        r"decay=1 - tau.*ts\.EMA\(decay=0\.995\)",
+    ),
+    "such a share for a learner": (
+        "run.learner(nn.Linear(3, 2), adamw, tau=0.005)",
+        r"ema=ts\.EMA\(decay=1 - tau\)",
+    ),
+    "another learner's optimizer": (
+        "other = torch.optim.Adam(model.parameters())\nrun.learner(nn.Linear(3, 2), lambda p: other, name='second')",
+        r"optimizer of 'second' holds 4 parameters not of the learner, but of 'net' ",
+    ),
+    "another learner's parameters": (
+        "run.learner(nn.Linear(3, 2), lambda p: torch.optim.Adam(model.parameters()), name='second')",
+        r"optimizer of 'second' holds 4 parameters not of the learner, but of 'net' ",
+    ),
+    "another learner's layer in a group": (
+        "some = [{'params': model[0].parameters()}]\nrun.learner(nn.Linear(3, 2), lambda p: torch.optim.Adam(some))",
+        r"optimizer of 'linear' holds 2 parameters not of the learner, but of 'net' ",
+    ),
+    "one optimizer for two": (
+        "h = nn.Linear(3, 2)\nboth = torch.optim.Adam([*net.parameters(), *h.parameters()])\nrun.learner(h, lambda p: both)",
+        r"optimizer of 'linear' holds 4 parameters not of the learner, but of 'net' ",
+    ),
     "weights and module exchanged": ("ts.load_weights(folder, model)", r"The module comes first"),
     "weights of a run": ("ts.load_weights(model, run)", r"write run\.directory"),
     "weights before the first save": (

@@ -53,7 +53,7 @@ def make_parts(
         _place(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
         weights = LearnerWeights(module, [parameter for _, parameter in named], options.buffers)
-        optimizers = make_optimizers(factory, Parameters(named, module))
+        optimizers = make_optimizers(factory, Parameters(named, module), options.name, _owners(context))
         check_learner_combination(LearnerCombination(options, precision, clip, weights, optimizers))
         scaler = Scaler(LossScale.of(options.loss_scale), context.device) if precision.loss_scaling else None
         _choose_kernels(optimizers, weights, options.name, context, scales=precision.loss_scaling)
@@ -76,6 +76,11 @@ def make_parts(
     )
     _note_what_was_given(parts)
     return _registered(parts)
+
+
+def _owners(context: LearnerContext) -> dict[int, str]:
+    """Return the names of the learners there are, by the ids of what their optimizers step."""
+    return {id(each): other.name for other in context.learners.values() for each in other.weights.stepped}
 
 
 def _note_what_was_given(parts: LearnerParts) -> None:

@@ -176,8 +176,13 @@ def _made_too_early(made: Optimizer) -> OptionError:
     )
 
 
-def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[Optimizer]:
-    """Call the user's factory and check that what it returns trains these parameters and no others."""
+def make_optimizers(
+    factory: OptimizerFactory, parameters: Parameters, name: str = "", owners: Mapping[int, str] | None = None
+) -> list[Optimizer]:
+    """Call the factory of the learner `name`, and check that what it returns trains these parameters and no others.
+
+    `owners` are the names of the other learners by the ids of their parameters.
+    """
     if isinstance(factory, Optimizer):
         raise _made_too_early(factory)
     if not callable(factory) or isinstance(factory, nn.Module):
@@ -196,7 +201,7 @@ def make_optimizers(factory: OptimizerFactory, parameters: Parameters) -> list[O
         raise
     optimizers = OwnOptimizers(made) if isinstance(made, Sequence | Iterator) else OwnOptimizers([made])
     _check_kinds(optimizers)
-    _check_membership(optimizers, parameters)
+    _check_membership(optimizers, parameters, name, owners or {})
     return optimizers
 
 
@@ -268,15 +273,20 @@ def _check_constructor(optimizer: Optimizer) -> None:
         )
 
 
-def _check_membership(optimizers: Sequence[Optimizer], parameters: Parameters) -> None:
+def _check_membership(
+    optimizers: Sequence[Optimizer], parameters: Parameters, name: str, owners: Mapping[int, str]
+) -> None:
     mine = {id(parameter) for parameter in parameters}
     held = optimizer_parameters(*optimizers)
-    foreign = [tuple(p.shape) for p in held if id(p) not in mine]
+    foreign = [each for each in held if id(each) not in mine]
     if foreign:
+        others = sorted({owners[id(each)] for each in foreign if id(each) in owners})
+        whose = f", but of {' and '.join(map(repr, others))}" if others else ""
+        shapes = [tuple(each.shape) for each in foreign[:4]]
         raise OptionError(
-            f"The optimizer holds {counted(len(foreign), 'parameter')} not of the learner (shapes {foreign[:4]}), so it "
-            "would train something else and leave the module as it is. Use the parameters that the factory is given: "
-            "lambda p: torch.optim.AdamW(p, lr=1e-3)."
+            f"The optimizer{f' of {name!r}' if name else ''} holds {counted(len(foreign), 'parameter')} not of the learner{whose} "
+            f"(shapes {shapes}), so it would train something else and leave the module as it is. Use the parameters that the "
+            "factory is given: lambda p: torch.optim.AdamW(p, lr=1e-3)."
         )
     if len({id(p) for p in held}) < len(held):
         raise OptionError(

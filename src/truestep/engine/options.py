@@ -40,7 +40,7 @@ class LearnerOptions:
     def __post_init__(self) -> None:
         check_number("run.learner", "starts_at", self.starts_at, example=1000, least=0)
         if self.ema is not None and not isinstance(self.ema, EMA):
-            decay = self.ema if isinstance(self.ema, float) else 0.999
+            decay = EMA(self.ema).decay if isinstance(self.ema, float) else 0.999
             raise OptionError(
                 f"run.learner(ema={self.ema!r}) was given {a_type(self.ema)}, and an average of the weights is more than "
                 f"one number: when it starts, what it averages. Write ema=ts.EMA({decay})."
