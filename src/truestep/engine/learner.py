@@ -77,7 +77,9 @@ class Learner:
             try:
                 return self._parts.module(*inputs, **named_inputs)
             except TypeError as error:
-                note_no_tensors(error, (*inputs, *named_inputs.values()))
+                context = self._parts.context
+                if not (context.is_busy or context.is_measuring):  # there it is said what the batch is
+                    note_no_tensors(error, (*inputs, *named_inputs.values()))
                 raise
         output = self._parts.module(
             *cast_to_precision(inputs, self._input_dtype),
