@@ -214,7 +214,7 @@ class Experiments:
     def _look_for_batch(self) -> None:
         """Fork children that tell which tensors the next step is for: what lies in memory, or else what the step makes."""
         optimizers = [each.optimizer for each in self._history.stepping()]
-        trained = list(self._parameters(optimizers).values())
+        trained = list(_parameters_by_name(self._history, optimizers).values())
         size = 4 * sum(each.nbytes for each in trained)
         if len(optimizers) == 1:
             seen = outcome_of_child(self.budget, size, lambda going_on: MemoryLook(going_on, trained))
@@ -260,7 +260,7 @@ class Experiments:
         return StepPlan(
             iterator,
             examples,
-            self._parameters(optimizers),
+            _parameters_by_name(self._history, optimizers),
             optimizers,
             max(1, num_steps),
             layers,
@@ -290,22 +290,6 @@ class Experiments:
         made = {id(schedule): place for schedule, place in self._history.schedules}
         return StateExperiment(optimizers, made, watched_user_place(), self.budget)
 
-    def _parameters(self, optimizers: Sequence[Any]) -> dict[str, Any]:
-        """Return what the optimizers hold, by name where a model that was applied has it."""
-        named: dict[int, str] = {}
-        for model in self._history.models:
-            own = self._history.names.get(id(model)) or type(model).__name__
-            for name, each in model.named_parameters():
-                named.setdefault(id(each), f"{own}.{name}")
-        held = [each for one in optimizers for group in one.param_groups for each in group["params"]]
-        found: dict[str, Any] = {}
-        for number, each in enumerate({id(each): each for each in held}.values()):
-            name = named.get(id(each), f"parameter {number} of shape {tuple(each.shape)}")
-            found[f"{name} ({number})" if name in found else name] = (
-                each  # models of one class, without names
-            )
-        return found
-
     def outcome(self, code: str) -> tuple[RelationOutcome, str | None]:
         """Return what came of a relation, and why where it was not tried."""
         record = self.records[code]
@@ -326,3 +310,18 @@ class Experiments:
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
         return self.outcome(code)[1] or ""
+
+
+def _parameters_by_name(history: WatchHistory, optimizers: Sequence[Any]) -> dict[str, Any]:
+    """Return what the optimizers hold, by name where a model that was applied has it."""
+    named: dict[int, str] = {}
+    for model in history.models:
+        own = history.names.get(id(model)) or type(model).__name__
+        for name, each in model.named_parameters():
+            named.setdefault(id(each), f"{own}.{name}")
+    held = [each for one in optimizers for group in one.param_groups for each in group["params"]]
+    found: dict[str, Any] = {}
+    for number, each in enumerate({id(each): each for each in held}.values()):
+        name = named.get(id(each), f"parameter {number} of shape {tuple(each.shape)}")
+        found[f"{name} ({number})" if name in found else name] = each  # models of one class, without names
+    return found
