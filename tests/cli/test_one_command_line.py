@@ -259,6 +259,7 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
     ("words", "said"),
     [
         (("lint", "train.py"), "truestep read train.py"),
+        (("fix", "train.py"), "truestep read --fix train.py"),
         (("resume",), "start its script again"),
         (("doctor", "--fix", "train.py"), "truestep read --fix train.py"),
         (("read", "--steps", "5", "train.py"), "truestep doctor --steps 50 train.py"),

@@ -80,7 +80,16 @@ MISUSES = {
     ),
     "an update behind the loop": (
         "for epoch in run.epochs(2):\n    for batch in run.batches(train): pass\n    net.update(loss, batch)",
-        r"stands behind the loop .* not for each of its 4 batches.*write it into that loop",
+        r"stands behind the loop .* all of its 4 batches: behind a loop it is made once.*Write it into that loop",
+    ),
+    "updates on batches taken beforehand": (
+        "for epoch in run.epochs(2):\n    for batch in list(run.batches(train)): net.update(loss, batch)",
+        r"batches taken beforehand, as by list\(run\.batches\(source\)\), count as done.*Write it into that loop",
+    ),
+    "steps of an epoch": ("run.epochs(3, steps=10)", r"Write the limit where batches are taken: run\.batches\(source, limit=10\)"),
+    "an evaluation of each with each": (
+        "net.evaluate(lambda b: (net(b[0])[:, :1] - b[1]).square(), test)",
+        r"Each example may have been compared with each other one.*outputs\.squeeze\(1\)",
     ),
     "an update before the loops": (
         "net.update(loss, (inputs, labels))\n" + loop("net.update(loss, batch)"),

@@ -21,7 +21,8 @@ _REMOVING = ("delete", "rm", "remove", "clean")
 
 # commands as other tools have them, and options of one command that are another's
 _COMMANDS = {
-    **dict.fromkeys(("lint", "fix", "scan", "analyze"), "Write: truestep read train.py"),
+    **dict.fromkeys(("lint", "scan", "analyze"), "Write: truestep read train.py"),
+    "fix": "Write: truestep read --fix train.py",
     **dict.fromkeys(("run", "debug", "profile"), "Write: truestep doctor train.py"),
     **dict.fromkeys(
         ("resume", "continue"), "A run goes on by itself: start its script again, python train.py"

@@ -270,7 +270,7 @@ class _Totals:
             raise LossError(
                 f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for "
                 f"{counted(num_examples or len(values), 'example')}; return one value per example, or ts.weighted(values, weights) "
-                "for values that count otherwise."
+                f"for values that count otherwise.{_broadcast(values)}"
             )
 
     def _be_of_all(self, world: World) -> None:
@@ -386,3 +386,13 @@ _NO_GRADIENTS = (
     "function. To train, write net.update(loss, batch) in the loop itself, without .backward(); here return the values alone. For "
     "a gradient that is itself measured, of the inputs say, compute it within torch.enable_grad()."
 )
+
+
+def _broadcast(values: Tensor) -> str:
+    """Say how values of each example with each other one come to be."""
+    if values.ndim != 2 or len(values) != values.shape[1]:
+        return ""
+    return (
+        " Each example may have been compared with each other one: outputs of shape (n, 1) and targets of shape (n,) are "
+        "broadcast. Give both one shape: outputs.squeeze(1)."
+    )

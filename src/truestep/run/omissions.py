@@ -137,9 +137,10 @@ class RunOmissions:
         unused = cursor.step - self._begun_at if self.computes_from == cursor.step else 0
         if self._updated_at is None and unused > 1 and cursor.in_epoch_body:
             self._once(
-                f"net.update stands behind the loop over run.batches, so it was made once, and not for each of its {unused} "
-                "batches. If each is to be trained on, write it into that loop: for batch in run.batches(source): "
-                "net.update(loss, batch)",
+                f"net.update stands behind the loop over run.batches, which has given out all of its {unused} batches: behind a "
+                "loop it is made once, and batches taken beforehand, as by list(run.batches(source)), count as done, so that a run "
+                "which is stopped leaves them out. Write it into that loop: for batch in run.batches(source): net.update(loss, "
+                "batch)",
                 key="behind",
             )
 
