@@ -110,7 +110,9 @@ def test_another_users_process_is_left_alone_even_by_root(machine, worker):
 
 
 def test_the_program_does_not_end_its_parent(machine):
-    result = using(machine, os.getpid()).run("gpus", "free", "--end", str(os.getpid()), "--yes")
+    words = ["truestep", "gpus", "free", "--end", str(os.getpid()), "--yes"]
+    code = f"import runpy, sys; sys.argv = {words}; runpy.run_module('truestep', run_name='__main__')"
+    result = using(machine, os.getpid()).python(code)  # a child of this process, as no forked one is
     assert result.returncode == 1
     assert "what started it" in result.stderr
 
