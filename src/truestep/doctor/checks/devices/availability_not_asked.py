@@ -26,7 +26,8 @@ class AvailabilityNotAsked(SourceCheck):
 
     Fix: add the parentheses.
 
-    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L: 9 true, 2 debatable, 0 false.
+    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N: 17 true, 4 debatable, 0
+    false.
     """
 
     code = "DEV006"

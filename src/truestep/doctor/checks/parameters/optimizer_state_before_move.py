@@ -30,7 +30,7 @@ class OptimizerStateBeforeMove(SourceCheck):
 
     Fix: move the model first.
 
-    Evidence: the plain form of row 68 of docs/mistakes.md; 186 repositories, beds E, H, M: 4 true, 2 false.
+    Evidence: the plain form of row 68 of docs/mistakes.md; 186 repositories, beds E, H, M, N: 4 true, 3 false.
     """
 
     code = "PARAM007"

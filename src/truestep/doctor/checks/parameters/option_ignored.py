@@ -48,7 +48,7 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M: 32 true, 10 debatable, 1 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N: 33 true, 11 debatable, 1 false.
     """
 
     code = "PARAM038"

@@ -27,8 +27,8 @@ class UninitialisedTensor(SourceCheck):
     Fix: torch.tensor(2.0) for a value, torch.zeros(2) or torch.empty(2) for a shape.
 
     Evidence: Project-MONAI/tutorials b3c6c998
-    competitions/kaggle/RANZCR/4th_place_solution/models/seg_model.py:228; corpus, 186 repositories, beds K, L:
-    3 true, 2 false.
+    competitions/kaggle/RANZCR/4th_place_solution/models/seg_model.py:228; corpus, 186 repositories, beds K, L,
+    N: 5 true, 7 false.
     """
 
     code = "PARAM011"
