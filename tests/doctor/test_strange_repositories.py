@@ -1,0 +1,97 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forms that strange repositories use rightly, each beside the fault it was taken for."""
+
+import textwrap
+
+import pytest
+
+from truestep.doctor.finding import Severity
+from truestep.doctor.read import read_texts
+
+IMPORTS = "import argparse\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
+BUG, RISK, ADVICE = Severity.BUG, Severity.RISK, Severity.ADVICE
+
+
+def told(wanted: str, code: str) -> list[Severity]:
+    reading = read_texts({"main.py": IMPORTS + textwrap.dedent(code)})
+    assert not reading.failures
+    return [each.severity for each in reading.findings if each.code == wanted]
+
+
+# ── SCHED002: the loop sets the rate by hand ──────────────────────────────────────────────────
+
+LOOP = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt, other = torch.optim.SGD(net.parameters(), lr=0.1), torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+sched = torch.optim.lr_scheduler.StepLR(opt, 2)
+def adjust(optimizer, epoch):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 / (epoch + 1)
+BEFORE
+for epoch in range(3):
+    INSIDE
+    for x, y in loader:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+"""
+BY_HAND = [
+    'for g in opt.param_groups: g["lr"] = 0.1 / (epoch + 1)',
+    'opt.param_groups[0]["lr"] = 0.1 / (epoch + 1)',
+    'opt.param_groups[0]["lr"] *= 0.9',
+    'for i, g in enumerate(opt.param_groups): g["lr"] = 0.1 / (epoch + 1)',
+    "adjust(opt, epoch)",
+    "adjust(epoch=epoch, optimizer=opt)",
+]
+OTHERWISE = [
+    'for g in other.param_groups: g["lr"] = 0.1',
+    'for g in opt.param_groups: g["weight_decay"] = 0.1',
+    'print(opt.param_groups[0]["lr"])',
+    "adjust(other, epoch)",
+    "pass",
+]
+
+
+@pytest.mark.parametrize("line", BY_HAND)
+def test_a_schedule_beside_a_rate_that_the_loop_sets(line: str) -> None:
+    code = LOOP.replace("BEFORE", "").replace("INSIDE", line)
+    assert told("SCHED002", code) == [ADVICE]
+    body = textwrap.indent(code, "    ")
+    assert told("SCHED002", f"def main():\n{body}\nmain()\n") == [ADVICE]
+
+
+@pytest.mark.parametrize("line", OTHERWISE)
+def test_a_schedule_whose_rate_nobody_sets(line: str) -> None:
+    assert told("SCHED002", LOOP.replace("BEFORE", "").replace("INSIDE", line)) in ([BUG], [RISK])
+
+
+@pytest.mark.parametrize("line", BY_HAND[:2])
+def test_a_rate_that_is_set_once_moves_no_more(line: str) -> None:
+    once = LOOP.replace("BEFORE", line.replace("epoch", "0")).replace("INSIDE", "pass")
+    assert told("SCHED002", once) in ([BUG], [RISK])
+
+
+IN_A_CLASS = """
+class Work:
+    def __init__(self, net, loader):
+        self.net, self.loader = net, loader
+        self.opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.other = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.sched = torch.optim.lr_scheduler.StepLR(self.opt, 2)
+    def adjust(self, epoch):
+        for group in self.NAME.param_groups:
+            group["lr"] = 0.1 / (epoch + 1)
+    def fit(self):
+        for epoch in range(3):
+            self.adjust(epoch)
+            for x, y in self.loader:
+                self.opt.zero_grad()
+                F.mse_loss(self.net(x), y).backward()
+                self.opt.step()
+Work(nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]).fit()
+"""
+
+
+def test_a_method_that_sets_the_rate() -> None:
+    assert told("SCHED002", IN_A_CLASS.replace("NAME", "opt")) == [ADVICE]
+    assert told("SCHED002", IN_A_CLASS.replace("NAME", "other")) in ([BUG], [RISK])
