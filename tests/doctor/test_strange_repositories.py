@@ -95,3 +95,34 @@ Work(nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]).fit()
 def test_a_method_that_sets_the_rate() -> None:
     assert told("SCHED002", IN_A_CLASS.replace("NAME", "opt")) == [ADVICE]
     assert told("SCHED002", IN_A_CLASS.replace("NAME", "other")) in ([BUG], [RISK])
+
+
+# ── PARAM011: numbers that are filled where they are made ─────────────────────────────────────
+
+FILLED = [
+    "x = torch.FloatTensor(1).cuda().zero_()",
+    "x = torch.FloatTensor(1).to('cpu').fill_(2.0)",
+    "x = torch.Tensor(4).float().normal_()",
+    "x = torch.Tensor(4).double().to('cpu').uniform_(0, 1)",
+    "x = torch.Tensor(4).data.zero_()",
+    "x = torch.FloatTensor(4).cuda()\nx.zero_()",
+    "x = torch.Tensor(0.2334)",  # a TypeError
+    "{'loss': torch.Tensor(3), 'other': torch.Tensor(2)}",
+]
+UNFILLED = [
+    "x = torch.FloatTensor(1).cuda()",
+    "x = torch.FloatTensor(1).cuda() * 0",
+    "x = torch.Tensor(4).float()",
+    "x = torch.Tensor(4).to('cpu').sum()",
+    "x = {'scale': torch.Tensor(3)}",
+]
+
+
+@pytest.mark.parametrize("line", FILLED)
+def test_numbers_that_are_filled(line: str) -> None:
+    assert told("PARAM011", f"{line}\n") == []
+
+
+@pytest.mark.parametrize("line", UNFILLED)
+def test_numbers_that_nobody_fills(line: str) -> None:
+    assert told("PARAM011", f"{line}\nprint(x)\n") == [RISK]
