@@ -126,3 +126,72 @@ def test_numbers_that_are_filled(line: str) -> None:
 @pytest.mark.parametrize("line", UNFILLED)
 def test_numbers_that_nobody_fills(line: str) -> None:
     assert told("PARAM011", f"{line}\nprint(x)\n") == [RISK]
+
+
+# ── SCHED008: options under an optimizer's name ───────────────────────────────────────────────
+
+OPTIONS = """
+class Options:
+    def __init__(self):
+        self.parser = argparse.ArgumentParser()
+    def parse(self, args=""):
+        if args == "":
+            opt = self.parser.parse_args()
+        else:
+            opt = self.parser.parse_args(args)
+        opt.momentum = 0.0
+        return opt
+"""
+PARSED = [
+    OPTIONS,
+    OPTIONS + "opt = Options().parse()\nopt.lr = 0.1\n",
+    "def main(parser):\n    opt = parser.parse_args()\n    opt.lr = 0.1\n",
+    "def main(parser):\n    opt, rest = parser.parse_known_args()\n    opt.lr = 0.1\n",
+    "opt = argparse.ArgumentParser().parse_args()\nopt.lr = 0.1\n",
+]
+OPTIMIZERS = [
+    "def main(opt):\n    opt.zero_grad()\n    opt.lr = 0.1\n",
+    "opt = torch.optim.SGD(nn.Linear(3, 3).parameters(), lr=0.1)\nopt.lr = 0.1\n",
+    "class Work:\n    def __init__(self, net):\n        self.opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    "    def slow(self):\n        self.opt.lr = 0.1\n",
+]
+
+
+@pytest.mark.parametrize("code", PARSED)
+def test_parsed_options_are_no_optimizer(code: str) -> None:
+    assert told("SCHED008", code) == []
+
+
+@pytest.mark.parametrize("code", OPTIMIZERS)
+def test_an_optimizer_whose_attribute_no_step_reads(code: str) -> None:
+    assert told("SCHED008", code) in ([BUG], [RISK])
+
+
+# ── PARAM007: a move in the other branch ──────────────────────────────────────────────────────
+
+RESUMED = """
+net = nn.Linear(3, 3)
+if resume:
+    net.to("cuda")
+    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    opt.load_state_dict(torch.load("last.pt")["optimizer"])
+    BESIDE
+else:
+    net.to("cpu")
+    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    OTHER
+BEHIND
+"""
+
+
+@pytest.mark.parametrize("move", ["net.to('cuda')", "net.cuda().train()", "net = net.to('cuda')"])
+def test_a_move_in_the_branch_that_loads_nothing(move: str) -> None:
+    code = RESUMED.replace("OTHER", move).replace("BESIDE", "pass").replace("BEHIND", "pass")
+    assert told("PARAM007", code) == []
+    assert told("PARAM007", code.replace("else:", "if fresh:")) == []
+
+
+@pytest.mark.parametrize("move", ["net.to('cuda')", "net.cuda()"])
+def test_a_move_after_the_state_in_its_own_branch(move: str) -> None:
+    code = RESUMED.replace("BESIDE", move).replace("OTHER", "pass").replace("BEHIND", "pass")
+    assert told("PARAM007", code) == [RISK]
