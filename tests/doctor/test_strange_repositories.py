@@ -195,3 +195,49 @@ def test_a_move_in_the_branch_that_loads_nothing(move: str) -> None:
 def test_a_move_after_the_state_in_its_own_branch(move: str) -> None:
     code = RESUMED.replace("BESIDE", move).replace("OTHER", "pass").replace("BEHIND", "pass")
     assert told("PARAM007", code) == [RISK]
+
+
+# ── PARAM002: a constant that is put where it is used ─────────────────────────────────────────
+
+CONSTANT = """
+class Net(nn.Module):
+    def __init__(self, width, device, dtype):
+        super().__init__()
+        self.device = device
+        self.pe = MADE
+    def forward(self, x):
+        return x + USED
+"""
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        "nn.Parameter(self.pe, requires_grad=False).to(self.device)",
+        "nn.Parameter(self.pe).cuda()",
+        "torch.autograd.Variable(self.pe[:, :3]).to(x.device)",
+        "torch.autograd.Variable(self.pe, requires_grad=False).to(x.device)",
+    ],
+)
+def test_a_constant_that_forward_moves(used: str) -> None:
+    assert told("PARAM002", CONSTANT.replace("MADE", "torch.ones(width, 3)").replace("USED", used)) == []
+
+
+@pytest.mark.parametrize("used", ["self.pe", "nn.Parameter(self.pe)", "torch.exp(self.pe)"])
+def test_a_constant_that_nobody_moves(used: str) -> None:
+    assert told("PARAM002", CONSTANT.replace("MADE", "torch.ones(width, 3)").replace("USED", used)) == [RISK]
+
+
+@pytest.mark.parametrize(
+    ("made", "severity"),
+    [
+        ("torch.ones(width, 3).to(device)", ADVICE),
+        ("0.5 * torch.eye(width).to(device)", ADVICE),
+        ("torch.ones(width, 3).float().to(device)", ADVICE),
+        ("torch.ones(width, 3).to(dtype)", RISK),
+        ("torch.ones(width, 3).to(torch.float64)", RISK),
+        ("0.5 * torch.eye(width)", RISK),
+    ],
+)
+def test_a_constant_made_on_the_device_that_is_given(made: str, severity: Severity) -> None:
+    assert told("PARAM002", CONSTANT.replace("MADE", made).replace("USED", "self.pe")) == [severity]
