@@ -16,6 +16,8 @@ _NAMED = re.compile(
     r"^_*(\w+_)?(args|cfgs?|conf|configs?|flags|hparams|hps|hyper_?params|opts|options|settings)$|^(cfg|config)_\w+$",
     re.IGNORECASE,
 )
+_PARSES = ("parse_args", "parse_known_args", "parse_intermixed_args")
+_MOST_STEPS = 5  # names and functions that the settings are handed through
 
 
 @asked_once(False)
@@ -31,6 +33,7 @@ def is_setting(resolver: Resolver, node: ast.expr, depth: int = 0) -> bool:
     if hint is not None and _MAKERS.match(resolver.names.qualify(hint) or ""):
         return True
     values = [each for each in resolver.definitions(node) if each is not None]
+    values += [value for value, place in resolver.unpacked(node) or () if place == (0,)]
     return any(_is_made(resolver, each, depth + 1) for each in values)
 
 
@@ -42,6 +45,9 @@ def _is_made(resolver: Resolver, value: ast.expr, depth: int) -> bool:
         return True
     if not isinstance(value.func, ast.Attribute):
         return False
+    results = resolver.results_of(value) if depth < _MOST_STEPS else []
+    if value.func.attr in _PARSES or any(_is_made(resolver, each, depth + 1) for each in results):
+        return True  # wherever the parser is kept
     receiver = value.func.value
     return is_setting(resolver, receiver, depth) or (
         isinstance(receiver, ast.Call) and _is_made(resolver, receiver, depth)

@@ -8,7 +8,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
-from truestep.doctor.source.uses import reads_followed
+from truestep.doctor.source.uses import in_other_arms, reads_followed
 from truestep.doctor.source.values import parts_given
 
 MOVES = operations(numbers="moved rounded")
@@ -42,8 +42,9 @@ class OptimizerStateBeforeMove(SourceCheck):
             if _is_moved_by_hand(module, since):
                 continue
             held = {dotted(each.func.value) for each in parts_given(module, made) if _asks_parameters(each)}  # type: ignore[attr-defined]
+            reached = [each for each in module.method_calls(*MOVES) if not in_other_arms(module, since, each)]
             block = module.parents[module.statement(made)]
-            for move in sorted(module.method_calls(*MOVES), key=lambda call: call.lineno):
+            for move in sorted(reached, key=lambda call: call.lineno):
                 base = move.func.value if isinstance(move.func, ast.Attribute) else move
                 same_block = module.parents[module.statement(move)] is block
                 if same_block and _place(move) > _place(since) and dotted(base) in held - {None}:

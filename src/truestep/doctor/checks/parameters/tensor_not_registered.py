@@ -18,6 +18,7 @@ _MASKS = {
     f"torch.nn.{each}.generate_square_subsequent_mask" for each in ("Transformer", "modules.Transformer")
 }
 _SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
+_WRAPS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable")
 _PLACED = operations(numbers="moved measured")  # asked of where it is used: its author knows
 
 
@@ -128,9 +129,13 @@ def _selects(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
 
 
 def _asked_of(module: SourceModule, node: ast.expr) -> Iterator[str]:
-    """Yield the attributes and methods asked of a value, one after the other: `x.repeat(2).to(device)`."""
+    """Yield what is asked of a value, one after the other: `x.repeat(2).to(device)`, `nn.Parameter(x).to(device)`."""
     above = module.parents[node]
-    while isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and above.func is node):
+    while (
+        isinstance(above, ast.Attribute)
+        or (isinstance(above, ast.Subscript) and above.value is node)
+        or (isinstance(above, ast.Call) and (above.func is node or module.qualify(above.func) in _WRAPS))
+    ):
         if isinstance(above, ast.Attribute):
             yield above.attr
         node, above = above, module.parents[above]
@@ -152,10 +157,15 @@ def _is_one_number(module: SourceModule, value: ast.expr) -> bool:
 
 
 def _is_placed(module: SourceModule, value: ast.expr) -> bool:
-    """Tell what the class itself puts where it has found its device, or whose form can't be seen."""
+    """Tell what the class itself puts where it has found its device, or is given it, or whose form can't be seen."""
+    if isinstance(value, ast.BinOp):
+        return _is_placed(module, value.left) or _is_placed(module, value.right)
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
         device = dotted(value.args[0]) if value.args else None
-        if value.func.attr == "cuda" or (device or "").startswith("self."):
+        is_given = (
+            device is not None and "." not in device and "type" not in device and value.func.attr == "to"
+        )
+        if value.func.attr == "cuda" or is_given or (device or "").startswith("self."):
             return True
         value = value.func.value
     given = argument(value, 0, "data") if isinstance(value, ast.Call) else None

@@ -5,12 +5,14 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import constant
 
 TYPES = ("Float", "Double", "Half", "Long", "Int", "Byte", "Bool", "Short", "Char", "BFloat16")
+_MOVED = operations(numbers="kept itself home moved rounded whole") - operations(graph="left")
 
 
 class UninitialisedTensor(SourceCheck):
@@ -43,15 +45,28 @@ class UninitialisedTensor(SourceCheck):
         ]
         for call in module.calls(*names):
             value = constant(call.args[0]) if len(call.args) == 1 else None
-            parent = module.parents[call]
-            filled = hasattr(parent, "attr") and str(parent.attr).endswith("_")
-            filled = filled or _is_filled(module, call)
-            if isinstance(value, (int, float)) and not isinstance(value, bool) and not filled:
+            if not isinstance(value, int) or isinstance(value, bool):  # a float is a TypeError
+                continue
+            if not (_is_filled_there(module, call) or _is_shown(module, call) or _is_filled(module, call)):
                 yield At(
                     call,
                     f"This makes {value} uninitialised numbers, not the value {value}.",
                     RISK,
                 )
+
+
+def _is_filled_there(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `torch.FloatTensor(1).zero_()`, be it moved or converted before."""
+    above = module.parents[call]
+    while isinstance(above, ast.Attribute) and above.attr in (*_MOVED, "data"):
+        above = module.parents[above] if above.attr == "data" else module.parents[module.parents[above]]
+    return isinstance(above, ast.Attribute) and above.attr.endswith("_")
+
+
+def _is_shown(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a dictionary or a list that stands for itself: what a page shows as the result."""
+    statement = module.statement(call)
+    return isinstance(statement, ast.Expr) and isinstance(statement.value, (ast.Dict, ast.List, ast.Tuple))
 
 
 def _is_filled(module: SourceModule, call: ast.Call) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.actions import SCHEDULE
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part
-from truestep.doctor.source.values import argument
+from truestep.doctor.source.names import dotted, last_part, names_in, walk
+from truestep.doctor.source.values import argument, constant
 
 
 class SchedulerNeverStepped(SourceCheck):
@@ -53,6 +54,9 @@ class SchedulerNeverStepped(SourceCheck):
                 if (other := _other(module, call)) is not None:
                     text = f"{stored!r} is made and never used: line {other.lineno} makes the schedule that sets the rate."
                     yield At(call, text, ADVICE)
+                elif (by_hand := _set_by_hand(module, call)) is not None:
+                    text = f"{stored!r} is made and never used: line {by_hand.lineno} sets the rate by hand."
+                    yield At(call, text, ADVICE)
                 else:
                     yield At(
                         call, f"{stored!r} is made and never used: the learning rate stays as it is.", BUG
@@ -71,6 +75,47 @@ def _other(module: SourceModule, unused: ast.Call) -> ast.Call | None:
         if is_same and module.scope(call) is module.scope(unused) and _is_used(module, call, read):
             return call
     return None
+
+
+def _set_by_hand(module: SourceModule, unused: ast.Call) -> ast.expr | None:
+    """Return what gives the optimizer of a schedule that is left over its rate, again and again."""
+    name = dotted(argument(unused, 0, "optimizer") or unused)
+    home, owner = module.scope(unused), module.enclosing(unused, ast.ClassDef)
+    for file in module.program.linked:
+        for write, groups_of in _rates_written(file):
+            function, written = file.scope(write), dotted(groups_of)
+            is_own = written == name and (name or "").startswith("self.")
+            is_own = is_own and file.enclosing(write, ast.ClassDef) is owner
+            if (is_own or (written == name and function is home)) and _is_repeated(file, write):
+                return write
+            if not isinstance(function, ast.FunctionDef) or written is None or function is home:
+                continue
+            for call in module.all(ast.Call):
+                if module.functions.target(call) is function and _is_repeated(module, call):
+                    given = argument_for(function, call, written)
+                    if is_own or (given is not None and dotted(given) == name):
+                        return call
+    return None
+
+
+def _rates_written(module: SourceModule) -> Iterator[tuple[ast.Subscript, ast.expr]]:
+    """Yield what stands for `group["lr"] = ...`, with the optimizer whose group that is."""
+    for write in module.all(ast.Subscript):
+        if not isinstance(write.ctx, ast.Store) or constant(write.slice) != "lr":
+            continue
+        group = dotted(write.value)
+        loops = [each for each in module.ancestors(write) if isinstance(each, ast.For)]
+        over: list[ast.AST] = [each.iter for each in loops if group in names_in(each.target)]
+        for part in walk(over[0] if over else write.value):
+            if isinstance(part, ast.Attribute) and part.attr == "param_groups":
+                yield write, part.value
+
+
+def _is_repeated(module: SourceModule, node: ast.AST) -> bool:
+    """Tell what stands in a loop, other than one over the groups of an optimizer."""
+    within = [each for each in module.ancestors(node) if isinstance(each, (ast.For, ast.While))]
+    here = [each for each in within if module.scope(each) is module.scope(node)]
+    return any(isinstance(each, ast.While) or "param_groups" not in ast.unparse(each.iter) for each in here)
 
 
 def _is_used(module: SourceModule, made: ast.Call, read: set[str]) -> bool:

@@ -1,0 +1,243 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Forms that strange repositories use rightly, each beside the fault it was taken for."""
+
+import textwrap
+
+import pytest
+
+from truestep.doctor.finding import Severity
+from truestep.doctor.read import read_texts
+
+IMPORTS = "import argparse\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
+BUG, RISK, ADVICE = Severity.BUG, Severity.RISK, Severity.ADVICE
+
+
+def told(wanted: str, code: str) -> list[Severity]:
+    reading = read_texts({"main.py": IMPORTS + textwrap.dedent(code)})
+    assert not reading.failures
+    return [each.severity for each in reading.findings if each.code == wanted]
+
+
+# ── SCHED002: the loop sets the rate by hand ──────────────────────────────────────────────────
+
+LOOP = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt, other = torch.optim.SGD(net.parameters(), lr=0.1), torch.optim.SGD([nn.Parameter(torch.ones(1))], lr=0.1)
+sched = torch.optim.lr_scheduler.StepLR(opt, 2)
+def adjust(optimizer, epoch):
+    for group in optimizer.param_groups:
+        group["lr"] = 0.1 / (epoch + 1)
+BEFORE
+for epoch in range(3):
+    INSIDE
+    for x, y in loader:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+"""
+BY_HAND = [
+    'for g in opt.param_groups: g["lr"] = 0.1 / (epoch + 1)',
+    'opt.param_groups[0]["lr"] = 0.1 / (epoch + 1)',
+    'opt.param_groups[0]["lr"] *= 0.9',
+    'for i, g in enumerate(opt.param_groups): g["lr"] = 0.1 / (epoch + 1)',
+    "adjust(opt, epoch)",
+    "adjust(epoch=epoch, optimizer=opt)",
+]
+OTHERWISE = [
+    'for g in other.param_groups: g["lr"] = 0.1',
+    'for g in opt.param_groups: g["weight_decay"] = 0.1',
+    'print(opt.param_groups[0]["lr"])',
+    "adjust(other, epoch)",
+    "pass",
+]
+
+
+@pytest.mark.parametrize("line", BY_HAND)
+def test_a_schedule_beside_a_rate_that_the_loop_sets(line: str) -> None:
+    code = LOOP.replace("BEFORE", "").replace("INSIDE", line)
+    assert told("SCHED002", code) == [ADVICE]
+    body = textwrap.indent(code, "    ")
+    assert told("SCHED002", f"def main():\n{body}\nmain()\n") == [ADVICE]
+
+
+@pytest.mark.parametrize("line", OTHERWISE)
+def test_a_schedule_whose_rate_nobody_sets(line: str) -> None:
+    assert told("SCHED002", LOOP.replace("BEFORE", "").replace("INSIDE", line)) in ([BUG], [RISK])
+
+
+@pytest.mark.parametrize("line", BY_HAND[:2])
+def test_a_rate_that_is_set_once_moves_no_more(line: str) -> None:
+    once = LOOP.replace("BEFORE", line.replace("epoch", "0")).replace("INSIDE", "pass")
+    assert told("SCHED002", once) in ([BUG], [RISK])
+
+
+IN_A_CLASS = """
+class Work:
+    def __init__(self, net, loader):
+        self.net, self.loader = net, loader
+        self.opt = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.other = torch.optim.SGD(net.parameters(), lr=0.1)
+        self.sched = torch.optim.lr_scheduler.StepLR(self.opt, 2)
+    def adjust(self, epoch):
+        for group in self.NAME.param_groups:
+            group["lr"] = 0.1 / (epoch + 1)
+    def fit(self):
+        for epoch in range(3):
+            self.adjust(epoch)
+            for x, y in self.loader:
+                self.opt.zero_grad()
+                F.mse_loss(self.net(x), y).backward()
+                self.opt.step()
+Work(nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]).fit()
+"""
+
+
+def test_a_method_that_sets_the_rate() -> None:
+    assert told("SCHED002", IN_A_CLASS.replace("NAME", "opt")) == [ADVICE]
+    assert told("SCHED002", IN_A_CLASS.replace("NAME", "other")) in ([BUG], [RISK])
+
+
+# ── PARAM011: numbers that are filled where they are made ─────────────────────────────────────
+
+FILLED = [
+    "x = torch.FloatTensor(1).cuda().zero_()",
+    "x = torch.FloatTensor(1).to('cpu').fill_(2.0)",
+    "x = torch.Tensor(4).float().normal_()",
+    "x = torch.Tensor(4).double().to('cpu').uniform_(0, 1)",
+    "x = torch.Tensor(4).data.zero_()",
+    "x = torch.FloatTensor(4).cuda()\nx.zero_()",
+    "x = torch.Tensor(0.2334)",  # a TypeError
+    "{'loss': torch.Tensor(3), 'other': torch.Tensor(2)}",
+]
+UNFILLED = [
+    "x = torch.FloatTensor(1).cuda()",
+    "x = torch.FloatTensor(1).cuda() * 0",
+    "x = torch.Tensor(4).float()",
+    "x = torch.Tensor(4).to('cpu').sum()",
+    "x = {'scale': torch.Tensor(3)}",
+]
+
+
+@pytest.mark.parametrize("line", FILLED)
+def test_numbers_that_are_filled(line: str) -> None:
+    assert told("PARAM011", f"{line}\n") == []
+
+
+@pytest.mark.parametrize("line", UNFILLED)
+def test_numbers_that_nobody_fills(line: str) -> None:
+    assert told("PARAM011", f"{line}\nprint(x)\n") == [RISK]
+
+
+# ── SCHED008: options under an optimizer's name ───────────────────────────────────────────────
+
+OPTIONS = """
+class Options:
+    def __init__(self):
+        self.parser = argparse.ArgumentParser()
+    def parse(self, args=""):
+        if args == "":
+            opt = self.parser.parse_args()
+        else:
+            opt = self.parser.parse_args(args)
+        opt.momentum = 0.0
+        return opt
+"""
+PARSED = [
+    OPTIONS,
+    OPTIONS + "opt = Options().parse()\nopt.lr = 0.1\n",
+    "def main(parser):\n    opt = parser.parse_args()\n    opt.lr = 0.1\n",
+    "def main(parser):\n    opt, rest = parser.parse_known_args()\n    opt.lr = 0.1\n",
+    "opt = argparse.ArgumentParser().parse_args()\nopt.lr = 0.1\n",
+]
+OPTIMIZERS = [
+    "def main(opt):\n    opt.zero_grad()\n    opt.lr = 0.1\n",
+    "opt = torch.optim.SGD(nn.Linear(3, 3).parameters(), lr=0.1)\nopt.lr = 0.1\n",
+    ("class Work:\n    def __init__(self, net):\n        self.opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+    "    def slow(self):\n        self.opt.lr = 0.1\n"),
+]
+
+
+@pytest.mark.parametrize("code", PARSED)
+def test_parsed_options_are_no_optimizer(code: str) -> None:
+    assert told("SCHED008", code) == []
+
+
+@pytest.mark.parametrize("code", OPTIMIZERS)
+def test_an_optimizer_whose_attribute_no_step_reads(code: str) -> None:
+    assert told("SCHED008", code) in ([BUG], [RISK])
+
+
+# ── PARAM007: a move in the other branch ──────────────────────────────────────────────────────
+
+RESUMED = """
+net = nn.Linear(3, 3)
+if resume:
+    net.to("cuda")
+    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    opt.load_state_dict(torch.load("last.pt")["optimizer"])
+    BESIDE
+else:
+    net.to("cpu")
+    opt = torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+    OTHER
+BEHIND
+"""
+
+
+@pytest.mark.parametrize("move", ["net.to('cuda')", "net.cuda().train()", "net = net.to('cuda')"])
+def test_a_move_in_the_branch_that_loads_nothing(move: str) -> None:
+    code = RESUMED.replace("OTHER", move).replace("BESIDE", "pass").replace("BEHIND", "pass")
+    assert told("PARAM007", code) == []
+    assert told("PARAM007", code.replace("else:", "if fresh:")) == []
+
+
+@pytest.mark.parametrize("move", ["net.to('cuda')", "net.cuda()"])
+def test_a_move_after_the_state_in_its_own_branch(move: str) -> None:
+    code = RESUMED.replace("BESIDE", move).replace("OTHER", "pass").replace("BEHIND", "pass")
+    assert told("PARAM007", code) == [RISK]
+
+
+# ── PARAM002: a constant that is put where it is used ─────────────────────────────────────────
+
+CONSTANT = """
+class Net(nn.Module):
+    def __init__(self, width, device, dtype):
+        super().__init__()
+        self.device = device
+        self.pe = MADE
+    def forward(self, x):
+        return x + USED
+"""
+
+
+@pytest.mark.parametrize(
+    "used",
+    [
+        "nn.Parameter(self.pe, requires_grad=False).to(self.device)",
+        "nn.Parameter(self.pe).cuda()",
+        "torch.autograd.Variable(self.pe[:, :3]).to(x.device)",
+        "torch.autograd.Variable(self.pe, requires_grad=False).to(x.device)",
+    ],
+)
+def test_a_constant_that_forward_moves(used: str) -> None:
+    assert told("PARAM002", CONSTANT.replace("MADE", "torch.ones(width, 3)").replace("USED", used)) == []
+
+
+@pytest.mark.parametrize("used", ["self.pe", "nn.Parameter(self.pe)", "torch.exp(self.pe)"])
+def test_a_constant_that_nobody_moves(used: str) -> None:
+    assert told("PARAM002", CONSTANT.replace("MADE", "torch.ones(width, 3)").replace("USED", used)) == [RISK]
+
+
+@pytest.mark.parametrize(
+    ("made", "severity"),
+    [
+        ("torch.ones(width, 3).to(device)", ADVICE),
+        ("0.5 * torch.eye(width).to(device)", ADVICE),
+        ("torch.ones(width, 3).float().to(device)", ADVICE),
+        ("torch.ones(width, 3).to(dtype)", RISK),
+        ("torch.ones(width, 3).to(torch.float64)", RISK),
+        ("0.5 * torch.eye(width)", RISK),
+    ],
+)
+def test_a_constant_made_on_the_device_that_is_given(made: str, severity: Severity) -> None:
+    assert told("PARAM002", CONSTANT.replace("MADE", made).replace("USED", "self.pe")) == [severity]
