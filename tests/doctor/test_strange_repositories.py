@@ -152,8 +152,10 @@ PARSED = [
 OPTIMIZERS = [
     "def main(opt):\n    opt.zero_grad()\n    opt.lr = 0.1\n",
     "opt = torch.optim.SGD(nn.Linear(3, 3).parameters(), lr=0.1)\nopt.lr = 0.1\n",
-    ("class Work:\n    def __init__(self, net):\n        self.opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
-    "    def slow(self):\n        self.opt.lr = 0.1\n"),
+    (
+        "class Work:\n    def __init__(self, net):\n        self.opt = torch.optim.SGD(net.parameters(), lr=0.1)\n"
+        "    def slow(self):\n        self.opt.lr = 0.1\n"
+    ),
 ]
 
 
