@@ -55,9 +55,10 @@ class Plant:
         return wrong if changed and wrong.files() != program.files() and is_python(wrong) else None
 
     def edited(self, text: str) -> str:
-        """Return a piece of source text with what is planted there."""
+        """Return a piece of source text with what is planted there: where whole names stand, and no ends of longer ones."""
         for old, new in self.edits:
-            text = text.replace(old, new)
+            begin = r"(?<!\w)" if old[:1].isidentifier() else ""
+            text = re.sub(begin + re.escape(old), lambda _, new=new: new, text)
         return text
 
 

@@ -7,7 +7,9 @@ from programs.naming import read_codes
 from programs.planting import PLANTED, planted, plants
 
 WORDS = {"kind", "code", "habits", "by", "read"}
-EACH, LEAST_NAMED = 4, 0.83  # the share of those that have a check; the goal is 0.9 (issue 31)
+EACH = 4
+# the share of those that have a check, which four of each tell too roughly; the goal is 0.9 of twenty each (issue 31)
+COUNTED, LEAST_NAMED = 10, 0.83
 
 
 @pytest.mark.parametrize("plant", plants(), ids=lambda plant: plant.name)
@@ -27,6 +29,6 @@ def test_reading_names_a_mistake_in_whatever_habits_it_stands(plant):
 
 
 def test_four_in_five_of_the_planted_mistakes_that_have_a_check_are_named_by_reading():
-    wrong = [(plant, each) for plant in plants() if plant.codes for each in planted(plant, EACH)]
+    wrong = [(plant, each) for plant in plants() if plant.codes for each in planted(plant, COUNTED)]
     named = sum(bool(read_codes(program) & plant.codes) for plant, program in wrong)
     assert named / len(wrong) >= LEAST_NAMED
