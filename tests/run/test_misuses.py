@@ -89,7 +89,7 @@ MISUSES = {
     "steps of an epoch": ("run.epochs(3, steps=10)", r"Write the limit where batches are taken: run\.batches\(source, limit=10\)"),
     "an evaluation of each with each": (
         "net.evaluate(lambda b: (net(b[0])[:, :1] - b[1]).square(), test)",
-        r"Each example may have been compared with each other one.*outputs\.squeeze\(1\)",
+        r"Each example was compared with each other one.*outputs\.squeeze\(1\)",
     ),
     "an update before the loops": (
         "net.update(loss, (inputs, labels))\n" + loop("net.update(loss, batch)"),

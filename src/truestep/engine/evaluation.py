@@ -23,7 +23,7 @@ from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
 from truestep.engine.data.source import BatchSource, MadeBatch
-from truestep.engine.losses import Weighted, negative_loss_weights
+from truestep.engine.losses import Weighted, each_with_each, negative_loss_weights
 from truestep.engine.memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
@@ -270,7 +270,7 @@ class _Totals:
             raise LossError(
                 f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for "
                 f"{counted(num_examples or len(values), 'example')}; return one value per example, or ts.weighted(values, weights) "
-                f"for values that count otherwise.{_broadcast(values)}"
+                f"for values that count otherwise. {each_with_each(values)}".rstrip()
             )
 
     def _be_of_all(self, world: World) -> None:
@@ -386,13 +386,3 @@ _NO_GRADIENTS = (
     "function. To train, write net.update(loss, batch) in the loop itself, without .backward(); here return the values alone. For "
     "a gradient that is itself measured, of the inputs say, compute it within torch.enable_grad()."
 )
-
-
-def _broadcast(values: Tensor) -> str:
-    """Say how values of each example with each other one come to be."""
-    if values.ndim != 2 or len(values) != values.shape[1]:
-        return ""
-    return (
-        " Each example may have been compared with each other one: outputs of shape (n, 1) and targets of shape (n,) are "
-        "broadcast. Give both one shape: outputs.squeeze(1)."
-    )

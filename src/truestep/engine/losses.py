@@ -228,14 +228,22 @@ def _check_values(values: Tensor, may_be_empty: bool) -> None:
         )
 
 
+def each_with_each(values: Tensor) -> str:
+    """Say how a table of all examples by all comes to be; nothing of another shape."""
+    if values.ndim != 2 or len(values) != values.shape[1]:
+        return ""
+    return (
+        f"Each example was compared with each other one: outputs of shape ({len(values)}, 1) and targets of shape "
+        f"({len(values)},) were broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
+    )
+
+
 def _check_shape(values: Tensor, num_examples: int | None) -> None:
     if values.ndim != 1 or num_examples not in (None, values.shape[0]):
         expected = "(batch,)" if num_examples is None else f"({num_examples},)"
         if num_examples not in (None, 1) and values.shape == (num_examples, num_examples):
             raise LossError(
-                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. Each example was "
-                f"compared with each other one: outputs of shape ({num_examples}, 1) and targets of shape {expected} were "
-                "broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. {each_with_each(values)}"
             )
         if values.shape == (1,):
             raise LossError(
