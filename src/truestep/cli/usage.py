@@ -86,9 +86,7 @@ def _wrong(error: Any, context: Any) -> str:
     message = str(error.format_message())
     if message.startswith("Missing"):
         return _missing(message.partition(" Choose from:")[0].removesuffix("."), error, context)
-    if match := re.fullmatch(
-        r"Got unexpected extra arguments? \((.*)\)", message.replace("argument(s)", "arguments")
-    ):
+    if match := re.fullmatch(r"Got unexpected extra argument(?:s|\(s\))? \((.*)\)", message):
         return _one_too_many(match[1], context)
     if match := re.fullmatch(
         r"Invalid value for '?([^':]+)'?(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL

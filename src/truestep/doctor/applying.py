@@ -25,7 +25,6 @@ from truestep.doctor.source.unrun import is_apart_from_trainings, is_never_run, 
 from truestep.doctor.source.untaken import is_never_taken
 
 _NESTING = 12_000
-_ANYWHERE = ("VALUE040", "VALUE014", "PARAM004", "PARAM047", "EVAL008")
 _OF_PAGES = {"module": "net", "ddp": "net", "optimizer": "opt", "scheduler": "sched"}  # by the kind
 
 _EXPECTS = re.compile(r"^(assertRaises|assertWarns|raises$|warns$|deprecated_call$)")
@@ -129,22 +128,12 @@ def _opening(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | N
 def _add_finding(check: SourceCheck, module: SourceModule, found: At, reading: SourceReading) -> None:
     """Add a finding, unless a comment hides it."""
     place = _place(module, found.node)
-    severity, message = found.severity, found.message
-    if severity is Severity.BUG and _is_uncertain(module, found.node):
-        severity = Severity.RISK
-    elif severity is Severity.BUG and (unnamed := unnamed_definition(module, found.node)) is not None:
-        severity = Severity.RISK
-        message += f" It is a risk only, since nothing that was read and that runs names '{unnamed}'."
-    elif (
-        severity is Severity.BUG
-        and not _holds_anywhere(check)
-        and is_apart_from_trainings(module, found.node)
-    ):
-        severity = Severity.RISK
-        message += " It is a risk only, since no training of this repository is seen to come by."
+    severity, why = found.severity, ""
+    if severity is Severity.BUG and (lowered := _why_no_bug(check, module, found.node)) is not None:
+        severity, why = Severity.RISK, lowered
     finding = check.finding(
         place,
-        message,
+        found.message + why,
         severity,
         _names(module, found.node),
         evidence=found.evidence,
@@ -157,9 +146,17 @@ def _add_finding(check: SourceCheck, module: SourceModule, found: At, reading: S
     reading.lines[place] = module.lines[place.line - 1] if place.line <= len(module.lines) else ""
 
 
-def _holds_anywhere(check: SourceCheck) -> bool:
-    """Tell what Python or torch refuses wherever it runs, and what is asked of programs that only predict."""
-    return check.code in _ANYWHERE or topic_of(type(check)) == "deprecated"
+def _why_no_bug(check: SourceCheck, module: SourceModule, node: ast.AST) -> str | None:
+    """Return what is said of a bug that is told as a risk, be it nothing; None of one that stays a bug."""
+    if _is_uncertain(module, node):
+        return ""
+    if (unnamed := unnamed_definition(module, node)) is not None:
+        return f" It is a risk only, since nothing that was read and that runs names '{unnamed}'."
+    # what Python or torch refuses is refused wherever it runs
+    holds_anywhere = check.holds_anywhere or topic_of(type(check)) == "deprecated"
+    if not holds_anywhere and is_apart_from_trainings(module, node):
+        return " It is a risk only, since no training of this repository is seen to come by."
+    return None
 
 
 def _is_uncertain(module: SourceModule, node: ast.AST) -> bool:

@@ -102,6 +102,7 @@ class SourceCheck(Check):
 
     rewrites: ClassVar[Rewrites] = "fix"  # what its rewrite is
     never: ClassVar[tuple[Action, ...]] = ()  # what it says does not happen: told of a closed world alone
+    holds_anywhere: ClassVar[bool] = False  # whether a bug is one in a program that trains nothing, too
     words: ClassVar[tuple[str, ...]] = ()  # a program with none of these can't have the mistake
     shows_as: ClassVar[
         tuple[str, ...]

@@ -73,18 +73,16 @@ class Learner:
 
     def __call__(self, *inputs: Any, **named_inputs: Any) -> Any:
         """Call the module; inputs are brought to the type of its weights where a mode keeps them in another one."""
-        if self._input_dtype is None:
-            try:
-                return self._parts.module(*inputs, **named_inputs)
-            except TypeError as error:
-                context = self._parts.context
-                if not (context.is_busy or context.is_measuring):  # there it is said what the batch is
-                    note_no_tensors(error, (*inputs, *named_inputs.values()))
-                raise
-        output = self._parts.module(
-            *cast_to_precision(inputs, self._input_dtype),
-            **cast_to_precision(named_inputs, self._input_dtype),
-        )
+        kind = self._input_dtype
+        if kind is not None:
+            inputs, named_inputs = cast_to_precision(inputs, kind), cast_to_precision(named_inputs, kind)
+        try:
+            output = self._parts.module(*inputs, **named_inputs)
+        except TypeError as error:
+            context = self._parts.context
+            if not (context.is_busy or context.is_measuring):  # there it is said what the batch is
+                note_no_tensors(error, (*inputs, *named_inputs.values()))
+            raise
         return output if self._output_dtype is None else cast_to_precision(output, self._output_dtype)
 
     def __getattr__(self, name: str) -> Any:

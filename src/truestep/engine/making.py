@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Making a learner's parts: the module is brought to its device and type first, its optimizers are made then."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from torch import Tensor, nn
@@ -78,9 +78,11 @@ def make_parts(
     return _registered(parts)
 
 
-def _owners(context: LearnerContext) -> dict[int, str]:
-    """Return the names of the learners there are, by the ids of what their optimizers step."""
-    return {id(each): other.name for other in context.learners.values() for each in other.weights.stepped}
+def _owners(context: LearnerContext) -> Callable[[], dict[int, str]]:
+    """Return what gives the names of the learners there are, by the ids of what their optimizers step: for an error alone."""
+    return lambda: {
+        id(each): other.name for other in context.learners.values() for each in other.weights.stepped
+    }
 
 
 def _note_what_was_given(parts: LearnerParts) -> None:

@@ -177,11 +177,11 @@ def _made_too_early(made: Optimizer) -> OptionError:
 
 
 def make_optimizers(
-    factory: OptimizerFactory, parameters: Parameters, name: str = "", owners: Mapping[int, str] | None = None
+    factory: OptimizerFactory, parameters: Parameters, name: str, owners: Callable[[], Mapping[int, str]]
 ) -> list[Optimizer]:
     """Call the factory of the learner `name`, and check that what it returns trains these parameters and no others.
 
-    `owners` are the names of the other learners by the ids of their parameters.
+    `owners` gives the names of the other learners by the ids of their parameters.
     """
     if isinstance(factory, Optimizer):
         raise _made_too_early(factory)
@@ -201,7 +201,7 @@ def make_optimizers(
         raise
     optimizers = OwnOptimizers(made) if isinstance(made, Sequence | Iterator) else OwnOptimizers([made])
     _check_kinds(optimizers)
-    _check_membership(optimizers, parameters, name, owners or {})
+    _check_membership(optimizers, parameters, name, owners)
     return optimizers
 
 
@@ -274,13 +274,17 @@ def _check_constructor(optimizer: Optimizer) -> None:
 
 
 def _check_membership(
-    optimizers: Sequence[Optimizer], parameters: Parameters, name: str, owners: Mapping[int, str]
+    optimizers: Sequence[Optimizer],
+    parameters: Parameters,
+    name: str,
+    owners: Callable[[], Mapping[int, str]],
 ) -> None:
     mine = {id(parameter) for parameter in parameters}
     held = optimizer_parameters(*optimizers)
     foreign = [each for each in held if id(each) not in mine]
     if foreign:
-        others = sorted({owners[id(each)] for each in foreign if id(each) in owners})
+        known = owners()
+        others = sorted({known[id(each)] for each in foreign if id(each) in known})
         whose = f", but of {' and '.join(map(repr, others))}" if others else ""
         shapes = [tuple(each.shape) for each in foreign[:4]]
         raise OptionError(

@@ -6,25 +6,22 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 from torch.optim.optimizer import (
     register_optimizer_step_post_hook,
     register_optimizer_step_pre_hook,
 )
-from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.going_on import ChildLife
-from truestep.doctor.experiments.memory_batch import names_of
+from truestep.doctor.experiments.memory_batch import is_given_closure, names_of, wrappers_of_look
 from truestep.doctor.experiments.not_tried import TAKEN_BESIDE, ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.frames import path_in_finding
-from truestep.doctor.runtime.wrapping import WatchWrappers
 
 _MOST_BYTES, _MOST_TURNS = 64_000_000, 12
 _OTHER = "no loader handed over a third batch; "
@@ -88,10 +85,7 @@ class UseLook:
     def begin(self) -> None:
         """Put in place what looks at the tensors."""
         self._life.listen()
-        wrappers = WatchWrappers()
-        wrappers.method(torch.Tensor, "backward", self._backward)
-        wrappers.function(torch.autograd, "backward", self._backward)
-        wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
+        wrappers = wrappers_of_look(self._backward, self._handing_over)
         wrappers.method(nn.Module, "__call__", calling(self._uses))
         wrappers.exchange()
         register_optimizer_step_pre_hook(self._before_step)
@@ -110,7 +104,7 @@ class UseLook:
         self._tensors[number] = given.detach().clone()
 
     def _before_step(self, _optimizer: Any, args: Any, kwargs: Any) -> None:
-        if any(each is not None for each in (*args[1:2], kwargs.get("closure"))):
+        if is_given_closure(args, kwargs):
             self._life.end(failure=f"{_OTHER}a closure computes the loss within the step")
         self._uses.rests = True
 

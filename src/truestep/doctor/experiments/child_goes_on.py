@@ -35,8 +35,6 @@ def outcome_of_child(
         ChildGoesOn: this is the child.
         ExperimentNotTriedError: there is no time left.
     """
-    import truestep.doctor.forks.native_writers  # noqa: F401 - which each child would import anew
-
     seconds = budget.seconds_left()
     with budget.child():
         _load_what_children_need()

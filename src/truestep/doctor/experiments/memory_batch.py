@@ -25,6 +25,7 @@ from truestep.doctor.runtime.wrapping import WatchWrappers
 _CUT = frozenset({"__getitem__", "index_select", "split", "chunk", "narrow", "unbind", "take", "gather"})
 _MOST_TENSORS = 12
 Call = Callable[..., Any]
+Layer = Callable[[Call], Call]
 
 
 class MemoryLook:
@@ -40,18 +41,13 @@ class MemoryLook:
     def begin(self) -> None:
         """Put in place what looks at the tensors."""
         self._life.listen()
-        wrappers = WatchWrappers()
-        wrappers.method(torch.Tensor, "backward", self._backward)
-        wrappers.function(torch.autograd, "backward", self._backward)
-        wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
-        wrappers.exchange()
+        wrappers_of_look(self._backward, self._handing_over).exchange()
         register_optimizer_step_pre_hook(self._before_step)
         self._noise.__enter__()  # the seeds of the other children: what is drawn in memory is the same
         self._roots.__enter__()  # type: ignore[no-untyped-call] # for the rest of the child's life
 
     def _before_step(self, _optimizer: Any, args: Any, kwargs: Any) -> None:
-        has_closure = any(each is not None for each in (*args[1:2], kwargs.get("closure")))
-        self._is_in_closure = has_closure and not self._num_backwards
+        self._is_in_closure = is_given_closure(args, kwargs) and not self._num_backwards
         if not self._is_in_closure:
             self._life.end()
 
@@ -78,6 +74,20 @@ class MemoryLook:
 
     def _finish(self, seen: ChildOutcome) -> None:
         seen.roots, seen.cuts_root = self._roots.beside_graphs(), self._roots.cuts()
+
+
+def wrappers_of_look(backward: Layer, handing_over: Layer) -> WatchWrappers:
+    """Return the layers around both forms of backward, and around what hands over a loader's batch."""
+    wrappers = WatchWrappers()
+    wrappers.method(torch.Tensor, "backward", backward)
+    wrappers.function(torch.autograd, "backward", backward)
+    wrappers.method(_BaseDataLoaderIter, "__next__", handing_over)
+    return wrappers
+
+
+def is_given_closure(args: Any, kwargs: Any) -> bool:
+    """Tell whether an optimizer's step, with these arguments, computes the loss itself."""
+    return any(each is not None for each in (*args[1:2], kwargs.get("closure")))
 
 
 class _RootsSeen(TorchFunctionMode):

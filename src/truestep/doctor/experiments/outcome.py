@@ -51,17 +51,11 @@ class ChildOutcome:
     )  # those that only comparisons were given, as for an accuracy
     roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
     cuts_root: bool = False  # whether a batch is cut out of one of them
-    turns: list[list[dict[str, Any]]] = field(
-        default_factory=list
-    )  # the data that each turn of the optimizers used
+    turns: list[list[dict[str, Any]]] = field(default_factory=list)  # data that the optimizers' turns used
     use_names: dict[int, str] = field(default_factory=dict)  # of the first turn's, by number
     use_tensors: dict[int, Tensor] = field(default_factory=dict)
-    uses: list[tuple[list[int], str]] = field(
-        default_factory=list
-    )  # shapes and digests, before they were changed
-    varied: list[str] = field(
-        default_factory=list
-    )  # items of a batch that is made in the step whose rows differ
+    uses: list[tuple[list[int], str]] = field(default_factory=list)  # shapes and digests, before a change
+    varied: list[str] = field(default_factory=list)  # items, made in the step, whose rows differ
     foreign: str | None = None  # rows that were there before the batch, and that the step used
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1

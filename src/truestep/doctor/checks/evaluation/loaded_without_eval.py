@@ -42,6 +42,7 @@ class LoadedWithoutEval(SourceCheck):
     """
 
     code = "EVAL008"
+    holds_anywhere = True
     never = (EVALUATE,)
     words = ("load_state_dict",)
 

@@ -33,6 +33,7 @@ class InitWithoutSuper(SourceCheck):
     """
 
     code = "PARAM004"
+    holds_anywhere = True
     words = ("__init__",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -46,6 +46,7 @@ class OptionNeverStored(SourceCheck):
     """
 
     code = "PARAM047"
+    holds_anywhere = True
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the first such read in a class all of whose bases are in sight."""

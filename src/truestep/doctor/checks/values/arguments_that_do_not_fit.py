@@ -58,6 +58,7 @@ class ArgumentsThatDoNotFit(SourceCheck):
     """
 
     code = "VALUE040"
+    holds_anywhere = True
     words = ("def ", "dim", "Loss(")
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -38,6 +38,7 @@ class ResultOfNothing(SourceCheck):
     """
 
     code = "VALUE014"
+    holds_anywhere = True
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a name that is given such a result and read later."""
