@@ -89,6 +89,8 @@ class LearnerContext:
     choices: list[Choice] = field(default_factory=list)
     on_new_loss: Callable[[Callable[..., Any]], None] | None = None
     """Is given each loss function when it is first used."""
+    on_next_batch: Callable[[Any], None] | None = None
+    """Is given the batch of the next update, once."""
 
     def __post_init__(self) -> None:
         self.is_host = is_host(self.device)

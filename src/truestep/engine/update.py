@@ -49,6 +49,9 @@ def update_together(
     if not plan.learners:
         return [update_of_not_started(learner) for learner in learners]
     plan.check()
+    if (tell := plan.context.on_next_batch) is not None:
+        plan.context.on_next_batch = None
+        tell(batch)
     if type(batch) is torch.Tensor and splitting.split is None:
         plan.rows_taken.look(loss, batch, plan.context.counting.making)
     if plan.moves_batches:

@@ -24,6 +24,7 @@ from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
 from truestep.run.omissions import RunOmissions
 from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
+from truestep.run.passed_over import BatchesPassedOver
 from truestep.run.rates import RunRates
 from truestep.run.readers import leave_run_report, write_run_environment
 from truestep.run.saver import RunSaver
@@ -47,7 +48,7 @@ class RunSession:
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
         self._omissions = RunOmissions(run)
-        self.beside = BesideUpdates(run, self._omissions)
+        self.beside, self.passed_over = BesideUpdates(run, self._omissions), BatchesPassedOver(run)
         calls_in = self._first_steps, self._layers, self.beside
         self.end = RunEnd(
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
@@ -148,6 +149,7 @@ class RunSession:
         # each rank draws for itself within a pass; a resumed run then has the streams of its save on top
         if leads:
             self.random.pass_begins()
+            self.passed_over.pass_begun(stream)
         self.random.resume()
         self._moments.pass_begun(stream, leads=leads)
         if leads:
@@ -172,6 +174,7 @@ class RunSession:
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         self._moments.body_done(made)
+        self.passed_over.body_done(made)
         # Most batches end here. Several ranks must ask each time, since any of them may have been signalled.
         is_asked = self._signals.requested is not None or self.save_requested
         if is_asked or not run.agreement.is_alone or self._saver.due.is_possible:
