@@ -59,9 +59,25 @@ def or_the_last(t):
             t.update(batch)
 
 
+class Trainer:
+    def __init__(self, training):
+        self.training, self.waiting = training, 3
+
+    def step(self, x, y):
+        self.waiting, due = (self.waiting - 1, False) if self.waiting else (3, True)
+        if due:
+            self.training.update((x, y))
+
+
+def counted_by_an_object(t):
+    trainer = Trainer(t)
+    for x, y in t.run.batches(t.data):
+        trainer.step(x, y)
+
+
 @pytest.mark.parametrize(
     "body",
-    [plain, taken_apart, every_second_from_the_first, by_the_step, or_the_last],
+    [plain, taken_apart, every_second_from_the_first, by_the_step, or_the_last, counted_by_an_object],
     ids=lambda f: f.__name__,
 )
 def test_batches_that_no_update_is_given_are_named_once(tmp_path, capsys, body):
