@@ -83,6 +83,7 @@ class RunSession:
             self.owner.check()
             self._restore()
         self._omissions.computes_from = self._run.cursor.step
+        self._rates.update_begins()
         if self._run.cursor.left and self.end.error_on_its_way is None:
             self._run.cursor.go_on()
 
@@ -159,6 +160,7 @@ class RunSession:
         if leads:
             self.random.pass_begins()
             self.passed_over.pass_begun(stream)
+            self._rates.warn_of_rates_set_by_hand()
         self.random.resume()
         self._moments.pass_begun(stream, leads=leads)
         if leads:

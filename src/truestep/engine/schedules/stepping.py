@@ -46,6 +46,8 @@ class RateByHand(NamedTuple):
     rate: float
     own: float
     schedule: str
+    unit: str
+    """After which the schedule sets it anew."""
 
 
 class LearnerSchedules:
@@ -112,10 +114,11 @@ class LearnerSchedules:
 
     def set_by_hand(self) -> "RateByHand | None":
         """Return a rate that is not the one which its schedule has set, where the schedule computes each anew from the first."""
-        for schedule in self.per_update:
+        units = dict.fromkeys(self.per_update, "update") | dict.fromkeys(self.per_epoch, "epoch")
+        for schedule, unit in units.items():
             for group, own in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
                 if isinstance(schedule, LambdaLR | OneCycleLR) and float(group["lr"]) != float(own):
-                    return RateByHand(float(group["lr"]), float(own), type(schedule).__name__)
+                    return RateByHand(float(group["lr"]), float(own), type(schedule).__name__, unit)
         return None
 
     @property
