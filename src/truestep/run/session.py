@@ -24,6 +24,7 @@ from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
 from truestep.run.omissions import RunOmissions
+from truestep.run.onward import STEPS
 from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
 from truestep.run.passed_over import BatchesPassedOver
 from truestep.run.rates import RunRates
@@ -186,6 +187,8 @@ class RunSession:
             )
         self._moments.body_done(made)
         self.passed_over.body_done(made)
+        if stream.name == STEPS and made > 1:
+            self._omissions.step_done(made)
         # Most batches end here. Several ranks must ask each time, since any of them may have been signalled.
         is_asked = self._signals.requested is not None or self.save_requested
         if is_asked or not run.agreement.is_alone or self._saver.due.is_possible:
