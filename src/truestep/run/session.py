@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
@@ -20,6 +21,7 @@ from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
 from truestep.run.made_before import ModelsMadeBefore, said_of_models_made_before
+from truestep.run.measured_in_part import MeasuredInPart
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
@@ -56,7 +58,7 @@ class RunSession:
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
         )
         self.save_requested = False
-        self._made_before = ModelsMadeBefore()
+        self._made_before, self._measured = ModelsMadeBefore(), MeasuredInPart(run)
 
     # ------------------------------------------------------------------ whose it is
 
@@ -278,6 +280,10 @@ class RunSession:
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
         explain_loop_error(error)
+
+    def evaluated(self, data: Any) -> None:
+        """Look whether an evaluation saw all there is to see."""
+        self._measured.evaluated(data)
 
     # ------------------------------------------------------------------ stopping
 
