@@ -61,7 +61,7 @@ def _of_loader(loader: Any) -> _Part | None:
 
 
 _SAID = (
-    "net.evaluate saw {seen} samples of {whole}: {label} was made with drop_last=True, so {left} of a shorter last batch had no part "
+    "net.evaluate saw {seen} samples of {whole}: {label} was made with drop_last=True, so {left} of a shorter batch had no part "
     "in the metric, and where it is shuffled other ones each time. Leave drop_last out for data that are measured: a shorter batch "
     "counts as its examples do"
 )

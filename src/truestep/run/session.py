@@ -22,6 +22,7 @@ from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
 from truestep.run.made_before import ModelsMadeBefore, said_of_models_made_before
 from truestep.run.measured_in_part import MeasuredInPart
+from truestep.run.measured_in_training_mode import MeasuredInTrainingMode
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
@@ -53,7 +54,8 @@ class RunSession:
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
         self._omissions = RunOmissions(run)
         self.beside, self.passed_over = BesideUpdates(run, self._omissions), BatchesPassedOver(run)
-        calls_in = self._first_steps, self._layers, self.beside
+        self._by_hand = MeasuredInTrainingMode(run)
+        calls_in = self._first_steps, self._layers, self.beside, self._by_hand
         self.end = RunEnd(
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
         )
@@ -87,6 +89,7 @@ class RunSession:
             self._restore()
         self._omissions.computes_from = self._run.cursor.step
         self._rates.update_begins()
+        self._by_hand.end()
         if self._run.cursor.left and self.end.error_on_its_way is None:
             self._run.cursor.go_on()
 
@@ -166,6 +169,7 @@ class RunSession:
             self._rates.warn_of_rates_set_by_hand()
         self.random.resume()
         self._moments.pass_begun(stream, leads=leads)
+        self._by_hand.pass_begun(stream, leads=leads)
         if leads:
             self._saver.pass_begun()
             cursor = self._run.cursor
@@ -229,6 +233,7 @@ class RunSession:
         """The leader's batches are all done: write what has been averaged so far."""
         run = self._run
         run.cursor.done = run.cursor.step
+        self._by_hand.pass_done(stream)
         run.logbook.write_window(run.cursor.step, run.cursor.epoch)
         self._rates.pass_done(stream)
         run.screen.progress.tick(run.cursor.step, run.cursor.epoch, stream.batch)
