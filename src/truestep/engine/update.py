@@ -32,6 +32,7 @@ from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import AttemptTakenBackError, BatchPlacing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
+from truestep.engine.unread_batch import tell_of_unread_batch
 from truestep.engine.untrained import note_frozen
 from truestep.engine.wrong_calls import loss_call_error, loss_is_no_function, tell_observer_of
 
@@ -220,6 +221,7 @@ def _compute(
     values = part.values
     if plan.unowned is not None and plan.unowned.look(loss, values):
         _tell_of_loss(plan, loss, part, cutting.num_calls)
+        tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
