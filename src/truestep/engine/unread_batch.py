@@ -24,8 +24,8 @@ def tell_of_unread_batch(names: str, loss: Callable[..., Any], batch: Any, count
         if table.ndim and len(table) > rows and any(_are_alike(table, each) for each in left):
             warn_user(
                 f"The loss of {names} reads nothing of its batch of shape {tuple(left[0].shape)}, and takes {name} of shape "
-                f"{tuple(table.shape)} instead: whatever run.batches gives goes unused, and each update is of the same rows. Read the "
-                "batch in it, x, y = batch where run.data was given a tuple, and compute with these."
+                f"{tuple(table.shape)} instead: whatever run.batches gives goes unused, and each update is of the same rows. Read "
+                "the batch in it, x, y = batch where run.data was given a tuple, and compute with these."
             )
             return
 
