@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Evaluations of data whose last batch is dropped: a metric over N samples is then one over fewer."""
 
+from collections.abc import Sized
 from typing import Any, NamedTuple
 from weakref import WeakSet
 
@@ -50,12 +51,8 @@ class _Part(NamedTuple):
 
 def _of_loader(loader: Any) -> _Part | None:
     """Return how much a DataLoader gives that was not given to `run.data`."""
-    size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", None)
-    if (
-        not getattr(loader, "drop_last", False)
-        or not isinstance(size, int)
-        or not hasattr(sampler, "__len__")
-    ):
+    size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", ())
+    if not getattr(loader, "drop_last", False) or not isinstance(size, int) or not isinstance(sampler, Sized):
         return None
     return _Part(len(sampler) // size * size, len(sampler), "its DataLoader")
 
