@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from traceback import walk_stack
+from traceback import walk_stack, walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import NamedTuple
 
@@ -146,6 +146,12 @@ def ends_in_raise(error: BaseException) -> bool:
     while trail is not None and trail.tb_next is not None:
         trail = trail.tb_next
     return trail is not None and _instruction(trail.tb_frame.f_code, trail.tb_lasti) == "RAISE_VARARGS"
+
+
+def ends_in_library(error: BaseException) -> bool:
+    """Whether an error was raised in Python's or a package's own code, and not by a line of the user's."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return is_library_file(frames[-1].f_code.co_filename)
 
 
 def _user_frame() -> FrameType | None:

@@ -20,6 +20,7 @@ from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
+from truestep.engine.cut_graph import note_cut
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
@@ -215,6 +216,7 @@ def _compute(
         part = read_loss(result, num_examples=num_examples, whole=whole)
     except LossError as error:
         note_frozen(error, plan.learners)
+        note_cut(error, loss, plan.learners)
         if division.shares_batches:
             cutting.counting.note_reading(error, batch)
         raise
