@@ -678,6 +678,7 @@ def test_what_went_wrong_is_what_is_told_though_nothing_can_be_saved(
             env=environment,
             capture_output=True,
             text=True,
+            check=False,
             timeout=240,
         )
     else:
