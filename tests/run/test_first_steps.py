@@ -188,3 +188,49 @@ def test_dead_units_and_frozen_learning_rates_are_found(tmp_path):
         for batch in run.batches(data):
             net.update(lambda b: F.cross_entropy(net(b[0]), b[1], reduction="none"), batch)
     assert [(each["code"], each["severity"]) for each in found(tmp_path / "still")] == [("PARAM017", "bug")]
+
+
+def td_error(kind):
+    """Return the loss of a Q-network whose target is made in one of several ways."""
+
+    def of_values(net, batch):
+        states, after, rewards = batch
+        answers = net(after).max(1).values
+        if kind == "detached":
+            answers = answers.detach()
+        target, value = rewards + 0.99 * answers, net(states)[:, 0]
+        if kind == "a square":
+            return (value - target) ** 2
+        if kind == "huber":
+            return nn.functional.smooth_l1_loss(value, target, reduction="none")
+        return nn.functional.mse_loss(value, target, reduction="none")
+
+    return of_values
+
+
+@pytest.mark.parametrize("kind", ["mse", "huber", "a square", "detached", "another net"])
+def test_a_target_with_its_gradient_is_named_in_a_run(tmp_path, capsys, kind):
+    run = ts.Run(tmp_path, seed=0, device="cpu", progress=False)
+    net = run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.01), name="q")
+    other = nn.Linear(4, 2).requires_grad_(False)
+    loss = td_error(kind)
+    rows = torch.randn(64, 4), torch.randn(64, 4), torch.randn(64)
+    for batch in run.batches(run.data(rows, batch_size=8)):
+        if kind == "another net":
+            answers = other(batch[1]).max(1).values
+            net.update(lambda b, a=answers: (net(b[0])[:, 0] - b[2] - 0.99 * a).square(), batch)
+        else:
+            net.update(lambda b: loss(net, b), batch)
+    run.close()
+    assert capsys.readouterr().err.count("GRAD067") == (kind not in ("detached", "another net"))
+
+
+def test_all_with_all_by_hand_is_told_once_in_a_run(tmp_path, capsys):
+    run = ts.Run(tmp_path, seed=0, device="cpu", progress=False)
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.01))
+    source = run.data((torch.randn(64, 4), torch.randn(64)), batch_size=8)
+    train = lambda: [net.update(lambda b: ((net(b[0]) - b[1]) ** 2).mean(), b) for b in run.batches(source)]
+    with pytest.warns(UserWarning, match="compares each of the 8 outputs"):
+        train()
+    run.close()
+    assert "LOSS017" not in capsys.readouterr().err

@@ -67,6 +67,11 @@ class Watcher(Check):
     ) -> Observations | None:
         """A backward is about to run."""
 
+    def on_update(
+        self, history: "WatchHistory", tensors: "tuple[Tensor, ...]", place: Place
+    ) -> Observations | None:
+        """An update of the engine's is about to go back through what a loss function gave when it was first called."""
+
     def on_clear(
         self, history: "WatchHistory", records: "list[OptimizerRecord]", place: Place
     ) -> Observations | None:

@@ -243,8 +243,8 @@ def _compute(
 
 def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int) -> None:
     """Tell once what a loss of this kind seldom means."""
-    if plan.context.on_new_loss is not None:
-        plan.context.on_new_loss(loss)
+    for told in plan.context.on_new_loss:
+        told(loss, part.values)
     tell_of_scale(plan.names, part, num_calls)
     tell_of_broadcast_rows(plan.names, part)
     if not plan.precision.autocast:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
+from torch import Tensor
 from torch._C import DisableTorchFunction
 from torch.optim import Optimizer
 
@@ -150,6 +151,11 @@ class Dispatcher:
                     self.look(live)
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
+
+    def engine_goes_back(self, values: Tensor) -> None:
+        """Our engine is about to go back through what a loss gave, which goes past the calls that scripts make."""
+        if self.live and self.sees():
+            self.tell("on_update", (values,))
 
     def engine_stepped(self, optimizers: Sequence[Optimizer]) -> None:
         """Our engine has made an update, which goes past the calls that scripts make."""
