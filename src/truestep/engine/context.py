@@ -87,8 +87,8 @@ class LearnerContext:
     plans: dict[tuple[int, ...], Any] = field(default_factory=dict)
     """What an update of each set of learners does; see `engine/plan.py`."""
     choices: list[Choice] = field(default_factory=list)
-    on_new_loss: list[Callable[[Callable[..., Any], torch.Tensor], None]] = field(default_factory=list)
-    """Are given each loss function when it is first used, and what it returned."""
+    on_new_loss: Callable[[Callable[..., Any]], None] | None = None
+    """Is given each loss function when it is first used."""
     on_evaluated: Callable[[Any], None] | None = None
     """Is given the data of each evaluation, when it is over."""
     on_next_batch: Callable[[Any], None] | None = None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
-from truestep.engine.backward import backward_of_losses, backward_of_part
+from truestep.engine.backward import backward_of_part
 from truestep.engine.batches import Batch, batch_to_device, split_along
 from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
@@ -36,6 +36,7 @@ from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 from truestep.engine.unread_batch import tell_of_unread_batch
 from truestep.engine.untrained import note_frozen
 from truestep.engine.wrong_calls import loss_call_error, loss_is_no_function, tell_observer_of
+from truestep.instrument import backwards
 
 Loss = Callable[[Any], Any]
 
@@ -236,15 +237,15 @@ def _compute(
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
     if whole and sums.is_normalised:
-        backward_of_losses(values, plan.seed(part, sums.expected))
+        backwards.backward_of_losses(values, plan.seed(part, sums.expected))
     else:
         backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
 
 
 def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int) -> None:
     """Tell once what a loss of this kind seldom means."""
-    for told in plan.context.on_new_loss:
-        told(loss, part.values)
+    if plan.context.on_new_loss is not None:
+        plan.context.on_new_loss(loss)
     tell_of_scale(plan.names, part, num_calls)
     tell_of_broadcast_rows(plan.names, part)
     if not plan.precision.autocast:

@@ -15,8 +15,6 @@ from truestep.run.plain_noise import PlainNoise
 from truestep.run.state import RunState
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
     from truestep.doctor.finding import Finding
     from truestep.doctor.runtime.watch import Watch
     from truestep.engine.parts import LearnerParts
@@ -49,12 +47,6 @@ class DoctorOfFirstSteps:
         if (watch := active_watch()) is None or watch.options.gives_way:
             self._watch = Watch(WatchOptions(gives_way=True), engine_loop()).__enter__()
             self._watch.dispatcher.hears = PlainNoise(self._run).heard
-            self._run.context.on_new_loss.append(self._new_loss)
-
-    def _new_loss(self, _loss: object, values: "Tensor") -> None:
-        """A loss function was called for the first time, and goes back next."""
-        if self._watch is not None:
-            self._watch.dispatcher.engine_goes_back(values)
 
     def updated(self, learner: "LearnerParts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""

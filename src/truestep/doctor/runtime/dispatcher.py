@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor
 from torch._C import DisableTorchFunction
 from torch.optim import Optimizer
 
@@ -152,18 +151,12 @@ class Dispatcher:
         except Exception as error:  # noqa: BLE001 - as above
             self._give_up(error)
 
-    def engine_goes_back(self, values: Tensor) -> None:
-        """Our engine is about to go back through what a loss gave, which goes past the calls that scripts make."""
-        if self.live and self.sees():
-            self.tell("on_update", (values,))
-
     def engine_stepped(self, optimizers: Sequence[Optimizer]) -> None:
         """Our engine has made an update, which goes past the calls that scripts make."""
         if not self.sees():
             return
         for optimizer in optimizers:
             self.tell("used_by_engine", optimizer)
-        self.tell("on_backward", ())
         for optimizer in optimizers:
             self.tell("on_step", optimizer, False)
             self.after_step(optimizer)

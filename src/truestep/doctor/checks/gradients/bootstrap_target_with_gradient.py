@@ -86,23 +86,16 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
         if history.in_window and loss.name in _LOSSES:
             yield from self._judged([(loss.input.grad_fn, loss.target.grad_fn)], loss.place)
 
-    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+    def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report such a difference that is squared by hand."""
-        yield from self._squared(history, tensors, place)
+        if history.in_window:
+            from truestep.doctor.runtime.bootstraps import sides_of_squares
+
+            for root in tensors:
+                yield from self._judged(
+                    sides_of_squares(root.grad_fn), history.origins.nearest(root, "sub", "rsub") or place
+                )
         self._answers.clear()
-
-    def on_update(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
-        """The same in an update of the engine's."""
-        yield from self._squared(history, tensors, place)
-
-    def _squared(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
-        if not history.in_window:
-            return
-        from truestep.doctor.runtime.bootstraps import sides_of_squares
-
-        for root in tensors:
-            where = history.origins.nearest(root, "sub", "rsub") or place
-            yield from self._judged(sides_of_squares(root.grad_fn), where)
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
         """Forget the answers of the step."""
