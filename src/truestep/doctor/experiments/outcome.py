@@ -49,6 +49,7 @@ class ChildOutcome:
     compared: list[str] = field(
         default_factory=list
     )  # those that only comparisons were given, as for an accuracy
+    operations: dict[str, list[str]] = field(default_factory=dict)  # that compute with a leaf
     roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
     cuts_root: bool = False  # whether a batch is cut out of one of them
     turns: list[list[dict[str, Any]]] = field(default_factory=list)  # data that the optimizers' turns used
