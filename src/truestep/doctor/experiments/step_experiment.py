@@ -152,17 +152,19 @@ class StepExperiment:
 
     def compared_step_by_step(self, change: Change) -> GradientComparison:
         """Return the same of each step's own parameters alone: what others hold may be left over from before."""
-        found = self.changed(change)
-        each = [
-            compare_gradients(self.own_gradients(one), self.own_gradients(other))
-            for one, other in zip(found.steps, self.base.steps, strict=True)
-        ]
-        return max(each, key=lambda one: one.difference)
+        return self._apart_step_by_step(self.changed(change), self.base)
 
     def closures_compared(self) -> GradientComparison:
         """Return how far the gradients of a closure's second call in a step are from those with none before it."""
         found, cleared = (self.child(Change(second_call=True, cleared=each)) for each in (False, True))
-        return compare_gradients(found.gradients(), cleared.gradients())
+        return self._apart_step_by_step(found, cleared)
+
+    def _apart_step_by_step(self, found: ChildOutcome, other: ChildOutcome) -> GradientComparison:
+        each = [
+            compare_gradients(self.own_gradients(one), self.own_gradients(two))
+            for one, two in zip(found.steps, other.steps, strict=True)
+        ]
+        return max(each, key=lambda one: one.difference, default=GradientComparison(0.0, "", None))
 
     def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
         """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
