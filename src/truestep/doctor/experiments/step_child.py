@@ -82,6 +82,7 @@ class StepChild:
         self._waiting = plan.batches_ahead
         self._losses: list[float] = []
         self._gradients: dict[str, Tensor | None] | None = None
+        self._versions: dict[str, int] = {}
         self._left: list[Tensor | None] = []  # by the last backward, for the parameters
         self._in_closure: Optimizer | None = None
         self._num_calls = 0  # of a closure
@@ -106,6 +107,7 @@ class StepChild:
         self._life.listen()
         examples, change, plan = self._plan.examples, self._change, self._plan
         self._wrap()
+        self._versions = {name: each._version for name, each in plan.parameters.items()}
         if self._constants is not None:
             self._entered.enter_context(self._constants)
         if not self._waiting and change.at is None:
@@ -318,6 +320,11 @@ class StepChild:
             step = StepSeen(**{**before, "optimizer": number, "gradients": gradients, "shares_losses": True})
         if not own:  # a wrapper of one that is known, or one that trains something else
             return
+        self._life.seen.overwritten += [
+            name
+            for name, each in self._plan.parameters.items()
+            if each._version != self._versions.get(name) and not self._life.seen.steps
+        ]
         self._life.seen.steps.append(step)
         self._losses, self._gradients = [], None
         if len(self._life.seen.steps) >= self._plan.num_steps:
