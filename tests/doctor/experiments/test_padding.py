@@ -93,7 +93,10 @@ FAULTY = {
         "tokens, real, classes",
         "F.cross_entropy(out(pooled(attend(h := embed(first), h, h)[0], mask)), y)",
     ),
-    "the other way round": ("series, real, classes", "F.cross_entropy(out(pooled(project(first), (~mask) + 0.01)), y)"),
+    "the other way round": (
+        "series, real, classes",
+        "F.cross_entropy(out(pooled(project(first), (~mask) + 0.01)), y)",
+    ),
     "the last position": (
         "series, real, classes",
         "F.cross_entropy(out(gru(first)[1][0] / mask.sum(1, keepdim=True)), y)",

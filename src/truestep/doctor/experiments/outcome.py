@@ -62,7 +62,9 @@ class ChildOutcome:
     num_batches: int = 1
     calls_closure: bool = False  # whether an optimizer was given a closure
     coarsest: float = 0.0  # rounding of the coarsest float type
-    overwritten: list[str] = field(default_factory=list)  # parameters that something but an optimizer writes to
+    overwritten: list[str] = field(
+        default_factory=list
+    )  # parameters that something but an optimizer writes to
     own_backward: str | None = None  # a function in the graph whose backward is the user's, or a library's
     cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line
     scores_samples: bool = False  # whether log_prob was asked of values without a graph

@@ -53,5 +53,7 @@ class MovesWithoutGradient(StepRelation):
                 f"{layer} is held by an optimizer and has no gradient in its step, though the loss changes by {moved:.2%} where "
                 "its weights change by 1%: it is never trained. Is it meant to stay as it was made?"
             )
-            yield BrokenRelation(message, QUESTION, evidence={"layer": layer, "found": moved, "expected": 0.0})
+            yield BrokenRelation(
+                message, QUESTION, evidence={"layer": layer, "found": moved, "expected": 0.0}
+            )
             return  # all others are held by the same optimizer
