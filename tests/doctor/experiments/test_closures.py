@@ -78,6 +78,25 @@ def test_a_closure_that_is_cleared_or_called_once_is_silent(name):
     assert watch.experiments.records["REL007"].outcome == "held"
 
 
+def test_gradients_that_a_closure_leaves_with_another_network_are_silent():
+    code = """
+critic = nn.Linear(3, 1)
+second = torch.optim.SGD(critic.parameters(), lr=0.1)
+opt = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=3)
+for x, y in loader:
+    def closure():
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), y) - critic(net(x)).mean()
+        loss.backward()
+        return loss
+    opt.step(closure)
+    second.zero_grad()
+    critic(net(x).detach()).square().mean().backward()
+    second.step()
+"""
+    assert watched(code, ("REL007",)).findings == []
+
+
 @pytest.mark.parametrize("name", FAULTY)
 def test_one_that_adds_up_is_told(name):
     watch = watched(code_of(*FAULTY[name]), ("REL007",))

@@ -644,10 +644,13 @@ def test_figures_of_an_epoch_and_its_evaluation_may_be_printed_together(name):
 
 def test_a_loader_says_how_many_examples_a_list_holds():
     code = """
+class Pairs(list):
+    def column(self, number):
+        return torch.stack([each[number] for each in self])
 pairs = [(x, y) for x, y in zip(*data.tensors)]
-for batch in DataLoader(pairs, batch_size=8, collate_fn=list):
+for batch in DataLoader(pairs, batch_size=8, collate_fn=Pairs):
     opt.zero_grad()
-    loss_of(torch.stack([x for x, _ in batch]), torch.stack([y for _, y in batch])).backward()
+    loss_of(batch.column(0), batch.column(1)).backward()
     opt.step()
 """
     assert outcomes(code) == ({"held"}, [])
@@ -669,3 +672,30 @@ for x, y in loader:
 """
     (found,) = watched(code, ("REL013",)).findings
     assert found.evidence["options"] == ["scale", "ignore_index"]
+
+
+WORKER = """
+import copy
+worker = copy.deepcopy(net)
+for x, y in loader:
+    CLEARED
+    for step in range(2):  # gradients of each are read, as for a trust region
+        F.cross_entropy(worker(x), y).backward(retain_graph=True)
+        noted = [each.grad.clone() for each in worker.parameters()]
+        worker.zero_grad()
+        (F.cross_entropy(worker(x), y) + sum((a * b).sum() for a, b in zip(noted, worker.parameters()))).backward()
+        BETWEEN
+    for mine, its in zip(net.parameters(), worker.parameters()):
+        mine.grad = its.grad
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("cleared", "between", "outcome"),
+    [("worker.zero_grad()", "worker.zero_grad() if step == 0 else None", "held"), ("pass", "pass", "broken")],
+)
+def test_gradients_that_a_worker_left_are_told_where_they_are_read(cleared, between, outcome):
+    code = WORKER.replace("CLEARED", cleared).replace("BETWEEN", between)
+    watch = watched(PLAIN + code, ("REL007",))
+    assert watch.experiments.records["REL007"].outcome == outcome

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from truestep.doctor.relations.examples import Examples
+from truestep.doctor.relations.trials.tokens import with_other_padding
 
 ChangeKind = Literal[
     "none",
@@ -19,6 +20,7 @@ ChangeKind = Literal[
     "filled",
     "exchanged",
     "one changed",
+    "other padding",
 ]
 
 
@@ -28,6 +30,7 @@ class Change:
 
     kind: ChangeKind = "none"
     item: str = ""  # of the batch, where one alone is changed
+    items: tuple[str, ...] = ()  # where several are
     repeated: bool = False  # the same once more; of an exchange, on to the next example
     keeps_buffers: bool = False  # whether buffers stay as they are, whatever writes to them
     records_rows: bool = False  # whether the rows of each operation's result are summed up
@@ -68,5 +71,6 @@ class Change:
             "filled": lambda: examples.filled(self.item, int(self.value)),
             "exchanged": lambda: examples.exchanged(self.item, 2 if self.repeated else 1),
             "one changed": lambda: examples.with_changed(0),
+            "other padding": lambda: with_other_padding(examples, self.items),
         }
         return made.get(self.kind, examples.fresh)()

@@ -49,6 +49,7 @@ class ChildOutcome:
     compared: list[str] = field(
         default_factory=list
     )  # those that only comparisons were given, as for an accuracy
+    operations: dict[str, list[str]] = field(default_factory=dict)  # that compute with a leaf
     roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
     cuts_root: bool = False  # whether a batch is cut out of one of them
     turns: list[list[dict[str, Any]]] = field(default_factory=list)  # data that the optimizers' turns used
@@ -61,6 +62,9 @@ class ChildOutcome:
     num_batches: int = 1
     calls_closure: bool = False  # whether an optimizer was given a closure
     coarsest: float = 0.0  # rounding of the coarsest float type
+    overwritten: list[str] = field(
+        default_factory=list
+    )  # parameters that something but an optimizer writes to
     own_backward: str | None = None  # a function in the graph whose backward is the user's, or a library's
     cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line
     scores_samples: bool = False  # whether log_prob was asked of values without a graph

@@ -49,9 +49,12 @@ class DataSight(TorchFunctionMode):
         self.rests = False  # while another batch than this one is used, or a further one is loaded
         self._computed: set[str] = set()
         self._compared: set[str] = set()
+        self.operations: dict[str, set[str]] = {}  # that compute with a leaf
         self.foreign: str | None = None
         self._count = examples.count
-        self._leaves = {address_of(leaf): name for name, leaf in examples.leaves.items()}
+        self._leaves = {
+            address_of(part): name for name, leaf in examples.leaves.items() for _, part in tree_leaves(leaf)
+        }
         self._leaves.pop(None, None)
         self._states = {address_of(each) for each in (*trained, *state_of_modules())}
         self._known = set(self._states)
@@ -77,7 +80,11 @@ class DataSight(TorchFunctionMode):
         for each in used:
             # a part or a form of an item lies where the item does, and is seen again where something is computed with it
             is_form = bool(made) and all(self._leaves.get(address_of(one)) == each for one in made)
-            (self._compared if is_form or name in _COMPARISONS else self._computed).add(each)
+            if is_form or name in _COMPARISONS:
+                self._compared.add(each)
+                continue
+            self._computed.add(each)
+            self.operations.setdefault(each, set()).add(_operation(name, args, kwargs))
         for new in made:
             self._note_result(new, older)
         if older is not None and (name == "__setitem__" or _is_in_place(name)) and given:
@@ -135,6 +142,12 @@ class DataSight(TorchFunctionMode):
             self._older[address] = f"a tensor of shape {tuple(given.shape)} from before the batch ({where})"
             if given.requires_grad:
                 self.foreign = self._older[address]
+
+
+def _operation(name: str, args: tuple[Any, ...], kwargs: dict[str, Any] | None) -> str:
+    """Return an operation's name; an embedding in which one number stands for padding is told from others."""
+    given = {**dict(zip(("input", "weight", "padding_idx"), args, strict=False)), **(kwargs or {})}
+    return f"{name} with padding" if name == "embedding" and given.get("padding_idx") is not None else name
 
 
 def _is_in_place(name: str) -> bool:

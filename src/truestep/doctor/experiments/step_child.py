@@ -82,6 +82,8 @@ class StepChild:
         self._waiting = plan.batches_ahead
         self._losses: list[float] = []
         self._gradients: dict[str, Tensor | None] | None = None
+        self._versions: dict[str, int] = {}
+        self._left: list[Tensor | None] = []  # by the last backward, for the parameters
         self._in_closure: Optimizer | None = None
         self._num_calls = 0  # of a closure
         self._kept: list[tuple[Tensor, Tensor]] = []
@@ -105,6 +107,7 @@ class StepChild:
         self._life.listen()
         examples, change, plan = self._plan.examples, self._change, self._plan
         self._wrap()
+        self._versions = {name: each._version for name, each in plan.parameters.items()}
         if self._constants is not None:
             self._entered.enter_context(self._constants)
         if not self._waiting and change.at is None:
@@ -257,6 +260,7 @@ class StepChild:
             if isinstance(each, Tensor)
         ]
         self._gradients = sampled_gradients(self._plan.parameters)
+        self._left = [each.grad for each in self._plan.parameters.values()]
         if self._in_closure is not None:
             optimizer, self._in_closure = self._in_closure, None
             self._note_step(optimizer)
@@ -301,9 +305,11 @@ class StepChild:
             self._note_step(optimizer)
 
     def _note_step(self, optimizer: Optimizer) -> None:
-        gradients = (
-            self._gradients if self._gradients is not None else sampled_gradients(self._plan.parameters)
-        )
+        gradients = self._gradients
+        now = [each.grad for each in self._plan.parameters.values()]
+        if gradients is None or any(one is not other for one, other in zip(now, self._left, strict=True)):
+            # others were put there since the backward, as those of a worker's copy of the model
+            gradients = sampled_gradients(self._plan.parameters)
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
         own = {name for name, each in self._plan.parameters.items() if id(each) in held}
         number = next((i for i, each in enumerate(self._plan.optimizers) if each is optimizer), -1)
@@ -314,6 +320,11 @@ class StepChild:
             step = StepSeen(**{**before, "optimizer": number, "gradients": gradients, "shares_losses": True})
         if not own:  # a wrapper of one that is known, or one that trains something else
             return
+        self._life.seen.overwritten += [
+            name
+            for name, each in self._plan.parameters.items()
+            if each._version != self._versions.get(name) and not self._life.seen.steps
+        ]
         self._life.seen.steps.append(step)
         self._losses, self._gradients = [], None
         if len(self._life.seen.steps) >= self._plan.num_steps:
@@ -372,6 +383,7 @@ class StepChild:
         if self._sight is not None:
             seen.touched, seen.compared = self._sight.touched, self._sight.compared
             seen.foreign = self._sight.foreign
+            seen.operations = {name: sorted(each) for name, each in self._sight.operations.items()}
         if self._uses is not None and self._plan.at_use is not None:
             seen.foreign = self._uses.why_not
             names = self._plan.at_use.names

@@ -152,17 +152,7 @@ class StepExperiment:
 
     def compared_step_by_step(self, change: Change) -> GradientComparison:
         """Return the same of each step's own parameters alone: what others hold may be left over from before."""
-        found = self.changed(change)
-        each = [
-            compare_gradients(self.own_gradients(one), self.own_gradients(other))
-            for one, other in zip(found.steps, self.base.steps, strict=True)
-        ]
-        return max(each, key=lambda one: one.difference)
-
-    def closures_compared(self) -> GradientComparison:
-        """Return how far the gradients of a closure's second call in a step are from those with none before it."""
-        found, cleared = (self.child(Change(second_call=True, cleared=each)) for each in (False, True))
-        return compare_gradients(found.gradients(), cleared.gradients())
+        return _apart_step_by_step(self, self.changed(change), self.base)
 
     def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
         """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
@@ -319,6 +309,22 @@ class StepExperiment:
         line = self.mixing_line
         place = None if line is None else f"{path_in_finding(line.path)}:{line.line}"
         return str(self.mixing._replace(place=place))
+
+
+def closures_compared(experiment: StepExperiment) -> GradientComparison:
+    """Return how far the gradients of a closure's second call in a step are from those with none before it."""
+    found, cleared = (experiment.child(Change(second_call=True, cleared=each)) for each in (False, True))
+    return _apart_step_by_step(experiment, found, cleared)
+
+
+def _apart_step_by_step(
+    experiment: StepExperiment, found: ChildOutcome, other: ChildOutcome
+) -> GradientComparison:
+    each = [
+        compare_gradients(experiment.own_gradients(one), experiment.own_gradients(two))
+        for one, two in zip(found.steps, other.steps, strict=True)
+    ]
+    return max(each, key=lambda one: one.difference, default=GradientComparison(0.0, "", None))
 
 
 def _demand_same_uses(changed: ChildOutcome, base: ChildOutcome) -> None:

@@ -5,6 +5,7 @@ Nothing of the batch is written to: every tensor of an altered batch is a copy. 
 the batch, else `find_examples` says why it is not.
 """
 
+import copy
 import dataclasses
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -165,7 +166,7 @@ class Examples:
         if isinstance(leaf, np.ndarray):
             return np.take(leaf, rows, axis)
         members = [_copy_all(leaf[row]) for row in rows]
-        return members if isinstance(leaf, list) else tuple(members)
+        return _list_like(leaf, members)
 
 
 def find_examples(
@@ -336,6 +337,15 @@ def _axis(leaf: Any, dim: int, count: int) -> int | None:
     if isinstance(leaf, (list, tuple)):
         return 0 if len(leaf) == count else None
     return min(dim, leaf.ndim - 1) if _size(leaf, dim) == count else None
+
+
+def _list_like(leaf: Any, members: list[Any]) -> Any:
+    """Return a list of the same class, with its attributes, that holds other members."""
+    if not isinstance(leaf, list):
+        return type(leaf)(members)
+    made = copy.copy(leaf)
+    made[:] = members
+    return made
 
 
 def _may_be_rows(batch: Any) -> bool:

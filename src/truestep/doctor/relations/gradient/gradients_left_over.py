@@ -49,6 +49,7 @@ class GradientsLeftOver(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients where those of before are cleared beforehand."""
         from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.step_experiment import closures_compared
 
         tolerance = experiment.tolerance
         experiment.demand_effect()
@@ -63,7 +64,7 @@ class GradientsLeftOver(StepRelation):
             "that were there before the batch",
         )
         if apart.difference <= max(tolerance, 1e-3) and experiment.base.calls_closure:
-            apart, where = experiment.closures_compared(), "of a closure's first call in a step"
+            apart, where = closures_compared(experiment), "of a closure's first call in a step"
         if apart.difference <= max(tolerance, 1e-3):
             return
         changes = "change its step" if where.endswith("batch") else "are part of its second call"

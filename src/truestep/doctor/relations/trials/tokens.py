@@ -86,7 +86,8 @@ def padding(trials: Trials) -> Verdict:
     if isinstance(found, str):
         return Verdict("padding", "not tried", found)
     count = trials.examples.count
-    outcome = trials.gradients(_with_other_padding(trials.examples, found), count)
+    items = tuple(name for name in found.items if name != found.mask and not _TARGETS.search(name))
+    outcome = trials.gradients(with_other_padding(trials.examples, items), count)
     verdict = _padding_verdict(trials, outcome, "other values there")
     if verdict.outcome != "held" or not found.is_last:
         return verdict
@@ -117,20 +118,21 @@ def _padding_verdict(trials: Trials, outcome: TrialOutcome, given: str) -> Verdi
     )
 
 
-def _with_other_padding(examples: Examples, found: Sequences) -> Any:
-    """Return the batch with the values of real positions at the padded ones; targets keep theirs."""
+def with_other_padding(examples: Examples, names: tuple[str, ...]) -> Any:
+    """Return the batch with the values of real positions at the padded ones of some items."""
+    found = find_padding(examples)
+    assert isinstance(found, Sequences)
+    padded = found.padding
 
-    def other(name: str, leaf: Tensor) -> Tensor:
-        if name == found.mask or _TARGETS.search(name):
-            return leaf
-        start = (~found.padding).long().argmax(1)
+    def other(_name: str, leaf: Tensor) -> Tensor:
+        start = (~padded).long().argmax(1)
         rows = torch.arange(len(leaf), device=leaf.device)
         value = leaf[rows, start.to(leaf.device)].unsqueeze(1).expand_as(leaf)
         value = value * 1.5 + 0.5 if leaf.is_floating_point() else value
-        where = found.padding.to(leaf.device).reshape(*found.padding.shape, *[1] * (leaf.ndim - 2))
+        where = padded.to(leaf.device).reshape(*padded.shape, *[1] * (leaf.ndim - 2))
         return torch.where(where, value, leaf)
 
-    return _altered(examples, found.items, other)
+    return _altered(examples, names, other)
 
 
 def _with_more_padding(examples: Examples, found: Sequences) -> Any:
