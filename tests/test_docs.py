@@ -7,11 +7,13 @@ file, which later blocks run or import. A block of text below "It prints:" is pr
 
 import os
 import re
+import subprocess
 import sys
 import warnings
 from pathlib import Path
 
 import pytest
+from support import warm
 from support.old_torch import SAYS_TODAYS
 
 REPOSITORY = Path(__file__).parents[1]
@@ -55,6 +57,12 @@ def modules_of_the_page_alone(tmp_path):
             del sys.modules[name]
 
 
+def _forked(command):
+    """Run Python with torch loaded already, where a block starts one."""
+    assert command[0] == sys.executable
+    return warm.run(*command[1:])
+
+
 def _marked(page):
     name = page.relative_to(REPOSITORY).as_posix()
     return pytest.param(page, id=name, marks=[SAYS_TODAYS] if name in NOT_WITH_OLDEST else [])
@@ -63,6 +71,7 @@ def _marked(page):
 @pytest.mark.parametrize("page", [_marked(page) for page in WITH_CODE])
 def test_every_block_of_the_page_runs(page, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(subprocess, "run", _forked)
     before = dict(os.environ)
     names = {"__name__": "__main__"}
     with warnings.catch_warnings():

@@ -73,6 +73,12 @@ def functions(path: Path) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
     return found
 
 
+@cache
+def imports(path: Path) -> list[ast.Import | ast.ImportFrom]:
+    """Return the imports anywhere in a file, for types alone too."""
+    return [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import | ast.ImportFrom)]
+
+
 def body_lines(function: ast.FunctionDef) -> int:
     body = function.body[1:] if ast.get_docstring(function) else function.body
     return body[-1].end_lineno - body[0].lineno + 1 if body else 0
@@ -129,7 +135,7 @@ def test_functions_take_few_parameters():
 
 def imported_packages(path: Path) -> set[str]:
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in imports(path):
         if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("truestep"):
             names = (
                 [node.module]
@@ -200,8 +206,7 @@ def test_bytecode_is_read_in_one_place():
 
 
 def imported_names(path: Path) -> set[str]:
-    nodes = [node for node in ast.walk(parsed(path)) if isinstance(node, ast.Import)]
-    return {alias.name for node in nodes for alias in node.names}
+    return {alias.name for node in imports(path) if isinstance(node, ast.Import) for alias in node.names}
 
 
 def layer(package: str) -> int:
@@ -223,7 +228,7 @@ def test_imports_go_one_way():
 def imported_modules(path: Path, modules: set[str]) -> set[str]:
     """Return the modules of the package that a file imports anywhere, for types alone too."""
     found = set()
-    for node in ast.walk(parsed(path)):
+    for node in imports(path):
         if isinstance(node, ast.ImportFrom) and node.module:
             for alias in node.names:
                 submodule = f"{node.module}.{alias.name}"

@@ -428,7 +428,7 @@ class Applying(torch.nn.Module):
         return self.head(Applying.norm(x))
 
 
-def test_what_a_model_prints_logs_and_warns_of_is_said_once_per_forward(capsys, caplog):
+def test_what_a_model_prints_logs_and_warns_of_is_said_once_per_forward(capsys, logged):
     class Talking(torch.nn.Linear):
         def forward(self, x):
             print("out")
@@ -447,7 +447,7 @@ def test_what_a_model_prints_logs_and_warns_of_is_said_once_per_forward(capsys, 
             opt.step()
     said = capsys.readouterr()
     assert (said.out, said.err.count("err")) == ("out\n" * 3, 3)
-    assert (len(caplog.records), len(caught)) == (3, 3)
+    assert (len(logged.records), len(caught)) == (3, 3)
 
 
 def test_a_module_with_an_equality_of_its_own_is_watched():

@@ -74,12 +74,12 @@ def test_what_is_not_known_and_what_is_no_error_of_the_run_is_left_alone(error):
     assert not hasattr(caught.value, "__notes__")
 
 
-def test_an_explanation_that_fails_is_dropped_but_for_a_debug_log(monkeypatch, caplog):
+def test_an_explanation_that_fails_is_dropped_but_for_a_debug_log(monkeypatch, logged):
     monkeypatch.setattr(explaining, "explain_exception", lambda error: 1 / 0)
-    with caplog.at_level("DEBUG", "truestep"), pytest.raises(RuntimeError) as caught, ts.explain_errors():
+    with logged.debugging(), pytest.raises(RuntimeError) as caught, ts.explain_errors():
         failing(torch.zeros(4, 10))
     assert notes(caught.value) == []
-    assert [each.levelname for each in caplog.records] == ["DEBUG"]
+    assert [each.levelname for each in logged.records] == ["DEBUG"]
 
 
 class Hostile:

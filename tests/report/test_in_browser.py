@@ -1,17 +1,25 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The report in a real browser: sizes, overlaps, overflow, contrast, hover values, light and dark."""
+"""The report in a real browser: sizes, overlaps, overflow, contrast, hover values, light and dark.
 
+A browser starts in half a second and more, so one shows all pages of a scheme, one after the other in one frame.
+"""
+
+import functools
 import json
 import shutil
 import subprocess
 from html import unescape
+from typing import NamedTuple
 
 import pytest
 
 from truestep.report import render_report
 
 BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed")
+pytestmark = [
+    pytest.mark.skipif(BROWSER is None, reason="no Chromium is installed"),
+    pytest.mark.xdist_group("browser"),  # that one worker starts it
+]
 
 NAMES = ["plain", "two learners", "three lines", "extremes", "samples", "several"]
 WIDTHS = [400, 1200]
@@ -73,14 +81,22 @@ addEventListener("load", () => {
 </script></body>
 """
 
-# A window is no narrower than 500 pixels, a frame may be.
-FRAME = """<!doctype html><body><iframe src="page.html" style="width:WIDTHpx;height:1500px;border:0"></iframe><script>
+# A window is no narrower than 500 pixels, a frame may be. The next page comes into it when one is measured.
+FRAMES = """<!doctype html><body><iframe style="border:0"></iframe><script>
+const pages = PAGES, frame = document.querySelector("iframe"), found = [];
+const show = ([address, width]) => {
+  frame.style = `width:${width}px;height:1500px;border:0`;
+  frame.src = address;
+};
 addEventListener("message", (event) => {
+  found.push(event.data);
+  if (found.length < pages.length) return show(pages[found.length]);
   const out = document.createElement("pre");
   out.id = "measured";
-  out.textContent = event.data;
+  out.textContent = JSON.stringify(found);
   document.body.append(out);
 });
+show(pages[0]);
 </script></body>"""
 
 HOVER = """
@@ -110,29 +126,61 @@ def browse(tmp_path, *arguments, scheme):
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=120).stdout
 
 
-@pytest.fixture
+class Page(NamedTuple):
+    """A report, and how it is looked at."""
+
+    name: str
+    width: int
+    scheme: str = "light"
+    hover: str = ""
+    planted: str = ""
+    by: str = "step"
+    most: int | None = None  # of its runs
+
+
+@pytest.fixture(scope="module")
 def shown(example_runs):
     """Return the folders that a page is of, by its name."""
     several = [example_runs[name] for name in ("plain", "two learners", "extremes")]
     return {name: [folder] for name, folder in example_runs.items()} | {"several": several}
 
 
-def measured(folders, tmp_path, *, width, scheme="light", hover="", planted="", address="page.html"):
-    html = render_report(*folders).replace("</style>", planted + "</style>")
-    (tmp_path / "page.html").write_text(html.replace("</body>", MEASURE.replace("HOVER", hover)), "utf-8")
-    frame = tmp_path / "frame.html"
-    frame.write_text(FRAME.replace("WIDTH", str(width)).replace("page.html", address), "utf-8")
-    window = ["--window-size=1300,1600", "--virtual-time-budget=5000"]
-    dom = browse(tmp_path, *window, "--dump-dom", frame.as_uri(), scheme=scheme)
-    return json.loads(unescape(dom.partition('<pre id="measured">')[2].partition("</pre>")[0]))
+@pytest.fixture(scope="module")
+def measured(shown, tmp_path_factory):
+    """Return the function that gives what was seen of a page; all of its scheme are looked at with the first."""
+
+    @functools.cache
+    def report(name, most):
+        return render_report(*shown[name][:most])
+
+    def write(page, path):
+        html = report(page.name, page.most).replace("</style>", page.planted + "</style>")
+        path.write_text(html.replace("</body>", MEASURE.replace("HOVER", page.hover)), "utf-8")
+
+    @functools.cache
+    def seen(scheme):
+        pages, folder = [page for page in PAGES if page.scheme == scheme], tmp_path_factory.mktemp(scheme)
+        for number, page in enumerate(pages):
+            write(page, folder / f"{number}.html")
+        addresses = [(f"{number}.html#by-{page.by}", page.width) for number, page in enumerate(pages)]
+        frames = folder / "frames.html"
+        frames.write_text(FRAMES.replace("PAGES", json.dumps(addresses)), "utf-8")
+        window = ["--window-size=1300,1600", "--virtual-time-budget=60000"]
+        dom = browse(folder, *window, "--dump-dom", frames.as_uri(), scheme=scheme)
+        found = json.loads(unescape(dom.partition('<pre id="measured">')[2].partition("</pre>")[0]))
+        return dict(zip(pages, map(json.loads, found), strict=True))
+
+    return lambda page: seen(page.scheme)[page]
 
 
-@pytest.mark.sliced(3)
+def scheme_of(name, width):
+    return "dark" if (NAMES.index(name) + WIDTHS.index(width)) % 2 else "light"
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("name", NAMES)
-def test_text_is_legible_and_nothing_overlaps_or_overflows(shown, tmp_path, name, width):
-    scheme = "dark" if (NAMES.index(name) + WIDTHS.index(width)) % 2 else "light"
-    seen = measured(shown[name], tmp_path, width=width, scheme=scheme)
+def test_text_is_legible_and_nothing_overlaps_or_overflows(measured, name, width):
+    seen = measured(Page(name, width, scheme_of(name, width)))
     assert seen["wrong"] == []
     assert seen["width"] == width
     assert seen["texts"] > 20
@@ -147,22 +195,22 @@ PLANTED = [
 
 
 @pytest.mark.parametrize(("planted", "found"), PLANTED)
-def test_the_measure_finds_what_is_planted(shown, tmp_path, planted, found):
-    seen = measured(shown["plain"], tmp_path, width=400, planted=planted)
+def test_the_measure_finds_what_is_planted(measured, planted, found):
+    seen = measured(Page("plain", 400, planted=planted))
     assert any(found in wrong for wrong in seen["wrong"])
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)
-def test_the_page_follows_the_system_between_light_and_dark(shown, tmp_path, scheme):
-    seen = measured(shown["two learners"], tmp_path, width=1200, scheme=scheme)
+def test_the_page_follows_the_system_between_light_and_dark(measured, scheme):
+    seen = measured(Page("two learners", 1200, scheme))
     brightness = sum(map(int, seen["page"].strip("rgb()").split(",")))
     assert (brightness < 150) == (scheme == "dark")
     assert seen["wrong"] == []
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-def test_values_show_under_the_pointer_inside_the_window(shown, tmp_path, width):
-    seen = measured(shown["two learners"], tmp_path, hover=HOVER, width=width)
+def test_values_show_under_the_pointer_inside_the_window(measured, width):
+    seen = measured(Page("two learners", width, hover=HOVER))
     assert seen["wrong"] == []
     assert "step 2,996 · epoch 10 · 0:30" in seen["tips"][2]
     assert "discriminator" in seen["tips"][2]
@@ -195,8 +243,8 @@ TURN = """
 
 
 @pytest.mark.parametrize("name", ["plain", "several"])
-def test_smoothing_and_axes_turn_and_turn_back(shown, tmp_path, name):
-    seen = measured(shown[name], tmp_path, hover=TURN, width=1200)
+def test_smoothing_and_axes_turn_and_turn_back(measured, name):
+    seen = measured(Page(name, 1200, hover=TURN))
     assert seen["wrong"] == []
     table, num_soft = seen["tips"]
     header, *rows = table.splitlines()
@@ -248,13 +296,12 @@ SWITCH = """
 
 
 @pytest.mark.parametrize("name", ["two learners", "several"])
-def test_the_x_axis_turns_to_epochs_and_to_time_and_keeps_what_was_chosen(shown, tmp_path, name):
-    folders = shown[name][:2]
-    seen = measured(folders, tmp_path, hover=SWITCH, width=1200)
+def test_the_x_axis_turns_to_epochs_and_to_time_and_keeps_what_was_chosen(measured, name):
+    seen = measured(Page(name, 1200, hover=SWITCH, most=2))
     assert seen["wrong"] == []
     epochs, by_epoch, seconds, by_time = seen["tips"]
     assert seconds == "s 0 10 20 30"
-    if len(folders) == 1:
+    if name == "two learners":
         assert epochs == "epoch 0 2 4 6 8 10"
         assert by_epoch.startswith("step 2,996 · epoch 10 · 0:30")
         assert by_time.startswith("step 2,996 · epoch 10 · 0:30")
@@ -264,13 +311,28 @@ def test_the_x_axis_turns_to_epochs_and_to_time_and_keeps_what_was_chosen(shown,
         assert by_time.startswith("0:30")
 
 
+TOLD = "window.tips = [document.querySelector('.steps-grid text').textContent];"
+
+
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("by", ["epoch", "time"])
-def test_the_address_keeps_the_x_axis_and_nothing_overlaps_on_it(shown, tmp_path, by, width):
-    told = "window.tips = [document.querySelector('.steps-grid text').textContent];"
-    seen = measured(shown["several"], tmp_path, hover=told, width=width, address=f"page.html#by-{by}")
+def test_the_address_keeps_the_x_axis_and_nothing_overlaps_on_it(measured, by, width):
+    seen = measured(Page("several", width, hover=TOLD, by=by))
     assert seen["wrong"] == []
     assert seen["tips"] == [{"epoch": "epoch", "time": "d"}[by]]
+
+
+# what the tests above look at
+PAGES = [
+    *(Page(name, width, scheme_of(name, width)) for name in NAMES for width in WIDTHS),
+    *(Page("plain", 400, planted=planted) for planted, _ in PLANTED),
+    *(Page("two learners", 1200, scheme) for scheme in SCHEMES),
+    *(Page("two learners", width, hover=HOVER) for width in WIDTHS),
+    *(Page(name, 1200, hover=TURN) for name in ("plain", "several")),
+    *(Page(name, 1200, hover=SWITCH, most=2) for name in ("two learners", "several")),
+    *(Page("several", width, hover=TOLD, by=by) for by in ("epoch", "time") for width in WIDTHS),
+]
+PAGES = [*dict.fromkeys(PAGES)]
 
 
 @pytest.mark.parametrize("scheme", SCHEMES)

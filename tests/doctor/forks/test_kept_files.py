@@ -2,18 +2,22 @@
 # ruff: noqa: PTH103, PTH105, PTH110, PTH123, PTH208 - each way to write is meant
 """What a sealed child writes, by whatever library, it can read back, and its parent's files stay as they are."""
 
+import importlib.machinery
 import io
 import os
 import pickle
 import shutil
 import sqlite3
+import sys
 import tempfile
+import types
 import warnings
 import zipfile
 from pathlib import Path
 
 import numpy as np
 import pytest
+import safetensors
 import torch
 from doctor.experiments.test_relations import pytestmark as needs_forks
 
@@ -319,3 +323,16 @@ def test_a_writer_that_cannot_be_kept_is_named(writer, name, tmp_path):
     if writer is by_columns:
         pytest.importorskip("pyarrow.parquet")
     assert told(writer, tmp_path).startswith(f"{name}")
+
+
+@pytest.mark.parametrize("of_library", [False, True])
+def test_a_name_that_is_bound_behind_the_first_look_is_exchanged_too(tmp_path, monkeypatch, of_library):
+    """The user's modules may bind one at any time, and a library's until it is imported to its end."""
+    later = types.ModuleType("binds_later")
+    later.__spec__ = importlib.machinery.ModuleSpec("binds_later", None)
+    later.__spec__._initializing = of_library
+    later.__file__ = safetensors.__file__ if of_library else str(tmp_path / "binds_later.py")
+    monkeypatch.setitem(sys.modules, "binds_later", later)
+    look_for_holders()
+    original = later.safe_open = safetensors.safe_open
+    assert told(lambda _: later.safe_open is not original, tmp_path)

@@ -5,6 +5,7 @@ import json
 import random
 from collections import Counter
 from itertools import chain, islice
+from unittest import mock
 
 import numpy as np
 import pytest
@@ -15,7 +16,7 @@ from support.streams import Buffered
 
 import truestep as ts
 from truestep.core.errors import DataError, OptionError
-from truestep.engine.data import DataOptions, open_source
+from truestep.engine.data import DataOptions, mixture_order, open_source
 from truestep.engine.processes.shares import RankShare
 
 
@@ -75,6 +76,8 @@ def read(source, epoch=0, start=0, most=None):
     return [batch.tolist() for batch in islice(source.batches(epoch, start), most)]
 
 
+# a few batches go over several stretches, where thousands of a source of three samples would be drawn at once
+short_stretches = mock.patch.object(mixture_order, "POSITIONS_AT_ONCE", 64)
 # a state is tried in a process of its own: in tests further below
 SOURCES = st.lists(st.tuples(st.integers(1, 40), st.sampled_from([*KINDS][:3])), min_size=1, max_size=3)
 NUMBERS = SOURCES.map(
@@ -100,6 +103,7 @@ def mixtures(draw, sources=SOURCES):
     return (sizes, kinds, weights), options
 
 
+@short_stretches
 @settings(max_examples=40, deadline=None)
 @given(mixtures(), st.integers(0, 2))
 def test_each_sample_comes_once_before_any_of_its_source_comes_again(drawn, epoch):
@@ -113,6 +117,7 @@ def test_each_sample_comes_once_before_any_of_its_source_comes_again(drawn, epoc
         assert options["at_end"] == "again" or len(passes) <= 1
 
 
+@short_stretches
 @settings(max_examples=40, deadline=None)
 @given(mixtures(), st.integers(0, 8), st.integers(1, 3))
 def test_the_samples_are_the_same_on_any_number_of_ranks_from_every_start(drawn, start, num_ranks):
@@ -125,6 +130,7 @@ def test_the_samples_are_the_same_on_any_number_of_ranks_from_every_start(drawn,
     assert [[*chain(*rows)] for rows in zip(*parts, strict=True)] == whole[start:]
 
 
+@short_stretches
 @settings(max_examples=25, deadline=None)
 @given(mixtures(), st.integers(1, 12))
 def test_a_place_that_was_kept_gives_the_same_rest(drawn, stop):

@@ -4,6 +4,7 @@
 import re
 import sys
 import traceback
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +23,34 @@ _REFUSED = re.compile(
 )
 
 
+_EXCHANGED = ("safe_open", "serialize_file")
 # names of the modules that have imported a function of safetensors under its name
-_holders: dict[str, list[str]] = {}
+_holders: dict[str, set[str]] = {name: set() for name in _EXCHANGED}
+_looked_at: dict[str, object] = {}  # modules of libraries that are imported to their end, by their names
 
 
 def look_for_holders() -> None:
-    """Look which modules hold what a child exchanges; a child that looked at some thousand would copy 20 MB of memory."""
-    modules = [(name, getattr(each, "__dict__", {})) for name, each in list(sys.modules.items())]
-    for name in ("safe_open", "serialize_file"):
-        function = getattr(safetensors, name)
-        _holders[name] = [holder for holder, names in modules if names.get(name) is function]
+    """Look which modules hold what a child exchanges; a child that looked at some thousand would copy 20 MB of memory.
+
+    What a library's module holds is looked for once, and what the user's hold each time.
+    """
+    functions = {name: getattr(safetensors, name) for name in _EXCHANGED}
+    for module, each in list(sys.modules.items()):
+        if _looked_at.get(module) is each:
+            continue
+        names = getattr(each, "__dict__", {})
+        for name, function in functions.items():
+            if names.get(name) is function:
+                _holders[name].add(module)
+        if _is_done(names):
+            _looked_at[module] = each
+
+
+def _is_done(names: Mapping[str, Any]) -> bool:
+    """Whether a module of these names is a library's and no longer being imported."""
+    file = names.get("__file__")
+    is_of_library = isinstance(file, str) and is_library_file(file)
+    return is_of_library and not getattr(names.get("__spec__"), "_initializing", False)
 
 
 def keep_what_libraries_write(files: KeptFiles) -> None:
@@ -85,8 +104,10 @@ def _patch_safetensors_writers(files: KeptFiles) -> None:
 
 def _exchange(name: str, other: Any) -> None:
     """Exchange a function under its name in all modules that have imported it."""
-    for module in _holders[name]:
-        setattr(sys.modules[module], name, other)
+    function = getattr(safetensors, name)
+    for module in [sys.modules[each] for each in _holders[name] if each in sys.modules]:
+        if vars(module).get(name) is function:
+            setattr(module, name, other)
 
 
 def _write(path: Any, contents: bytes) -> None:

@@ -92,10 +92,10 @@ class MixtureOrder(BatchOrder):
         found = np.empty_like(parts)
         for part, order in enumerate(self._orders):
             here = np.flatnonzero(parts == part)
-            passes, within = np.divmod(places[here], self.sizes[part])
-            for number in np.unique(passes).tolist():
-                of_pass = passes == number
-                found[here[of_pass]] = self._firsts[part] + order.indices(epoch + number, within[of_pass])
+            passes, within = np.divmod(places[here], self.sizes[part])  # both rise, so a pass is a stretch
+            numbers, begins, lengths = np.unique(passes, return_index=True, return_counts=True)
+            for number, begin, end in zip(numbers.tolist(), begins, begins + lengths, strict=True):
+                found[here[begin:end]] = self._firsts[part] + order.indices(epoch + number, within[begin:end])
         return found, counts + np.bincount(parts, minlength=len(counts))
 
 
