@@ -89,7 +89,7 @@ def test_what_an_optimizer_refuses_is_answered_with_what_it_takes(tmp_path, kind
     ("made", "said"),
     [
         (lambda: ts.Saving(keep_last=0), "ts.Saving(keep_last=0) would keep no checkpoint"),
-        (lambda: ts.Saving(keep_best=-1), "ts.Saving(keep_best=-1): give 1 or more"),
+        (lambda: ts.Saving(keep_best=-1), "ts.Saving(keep_best=-1): give keep_best at least 0"),
         (lambda: ts.Saving(keep_every=0), "ts.Saving(keep_every=0): give at least 1"),
         (lambda: ts.Run("runs/x", resume="best"), "checkpoint='highest accuracy') above run.learner"),
     ],

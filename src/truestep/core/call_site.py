@@ -111,6 +111,14 @@ def _names_stored(steps: list[dis.Instruction], num: int) -> Iterator[str]:
     return iter(found if len(found) == num else ())
 
 
+def attributes_read(code: CodeType) -> Iterator[tuple[str, int]]:
+    """Yield the attributes and methods that a code asks for, each with its line."""
+    for step in dis.get_instructions(code):
+        if step.opname in ("LOAD_ATTR", "LOAD_METHOD"):
+            line = step.positions.lineno if step.positions else None
+            yield step.argval, line or code.co_firstlineno
+
+
 def closure_variables(function: FunctionType) -> inspect.ClosureVars:
     """Return the variables outside of a function that it reads; none where one of them has no value yet."""
     try:

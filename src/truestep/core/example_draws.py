@@ -107,6 +107,11 @@ class ExampleDraws:
         self._size: int | None = None
         self._count = 0
 
+    @property
+    def are_used(self) -> bool:
+        """Whether anything was drawn in the update that is under way."""
+        return self._update_key != 0
+
     def open(self) -> None:
         """Begin an update, with its first part to come: draws of this thread are its own until `close`."""
         self.thread = thread = get_ident()

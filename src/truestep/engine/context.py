@@ -34,9 +34,6 @@ class UpdateObserver(Protocol):
     def failed(self, error: Exception) -> None:
         """A function of the user's, called with a batch, raised an exception that is on its way out."""
 
-    def evaluated(self, data: Any) -> None:
-        """An evaluation of these data is over."""
-
     def wants_to_stop(self) -> bool:
         """Whether an evaluation should be left between two of its batches; it is done again after a resume."""
 
@@ -54,9 +51,6 @@ class UnobservedUpdates:
         """Do nothing."""
 
     def failed(self, error: Exception) -> None:
-        """Do nothing."""
-
-    def evaluated(self, data: Any) -> None:
         """Do nothing."""
 
     def wants_to_stop(self) -> bool:
@@ -87,6 +81,8 @@ class LearnerContext:
     """The batch that the loop was given last."""
     is_busy: bool = False
     """Whether an update is under way."""
+    torn_at: int | None = None
+    """The step in whose update the optimizer, schedule or average was left by an exception, which may be an exit."""
     is_measuring: bool = False
     """Whether an evaluation is."""
     learners: dict[str, LearnerParts] = field(default_factory=dict)
@@ -95,6 +91,8 @@ class LearnerContext:
     choices: list[Choice] = field(default_factory=list)
     on_new_loss: Callable[[Callable[..., Any]], None] | None = None
     """Is given each loss function when it is first used."""
+    on_evaluated: Callable[[Any], None] | None = None
+    """Is given the data of each evaluation, when it is over."""
     on_next_batch: Callable[[Any], None] | None = None
     """Is given the batch of the next update, once."""
 

@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Where a loss without a gradient lost it: the calls on its way through which none goes."""
 
-import dis
 from collections.abc import Iterator, Sequence
 from functools import partial
 from inspect import isfunction, ismethod
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
-from truestep.core.call_site import closure_variables
+from truestep.core.call_site import attributes_read, closure_variables
 from truestep.core.frames import is_library_file
 
 if TYPE_CHECKING:
@@ -71,7 +70,6 @@ def _is_users(code: CodeType) -> bool:
 
 
 def _cuts_in(code: CodeType) -> Iterator[tuple[str, str]]:
-    for step in dis.get_instructions(code):
-        if step.opname in ("LOAD_ATTR", "LOAD_METHOD") and step.argval in _CUTS:
-            line = step.positions.lineno if step.positions else None
-            yield step.argval, f"{Path(code.co_filename).name}:{line or code.co_firstlineno}"
+    for name, line in attributes_read(code):
+        if name in _CUTS:
+            yield name, f"{Path(code.co_filename).name}:{line}"

@@ -110,7 +110,8 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
                 break
     if stopping:
         context.observer.stop()
-    context.observer.evaluated(data)
+    if context.on_evaluated is not None:
+        context.on_evaluated(data)
     return totals.answer()
 
 

@@ -21,6 +21,7 @@ from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
 from truestep.engine.cut_graph import note_cut
+from truestep.engine.joint_examples import tell_of_joint_examples
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
@@ -225,6 +226,9 @@ def _compute(
     if plan.unowned is not None and plan.unowned.look(loss, values):
         _tell_of_loss(plan, loss, part, cutting.num_calls)
         tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
+        if cutting.sizes is not None and not plan.is_compiled:
+            call = partial(plan.call, loss) if plan.calls_otherwise else loss
+            tell_of_joint_examples(plan.context, call, batch, values, cutting.counting)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:

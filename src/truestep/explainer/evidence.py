@@ -97,7 +97,8 @@ def are_exchanged(pair: tuple[Any, Any] | None) -> bool:
     """Whether labels stand where a loss takes the outputs, and outputs where it takes labels."""
     if pair is None or pair[0].is_floating_point() or pair[0].is_complex():
         return False
-    return bool(pair[1].is_floating_point() and pair[1].dim() == pair[0].dim() + 1)
+    is_output: bool = pair[1].is_floating_point() and pair[1].dim() == pair[0].dim() + 1
+    return is_output
 
 
 def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:

@@ -45,30 +45,7 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
 
     A process that its launcher started again goes on in the directory that its job was given, rather than in one more.
     """
-    if resume is True or resume in ("last", "latest"):  # type: ignore[comparison-overlap]
-        raise OptionError(
-            f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
-            'resume="must" refuses to begin where there is none.'
-        )
-    if resume is False or resume is None:  # type: ignore[comparison-overlap]
-        raise OptionError(
-            f'ts.Run(resume={resume!r}) does not say what becomes of a run that is in the directory: resume="anew" starts a new '
-            'one beside it, resume="never" refuses. Without resume= the run goes on.'
-        )
-    if isinstance(resume, Path) or (
-        isinstance(resume, str) and (leads_through_folders(resume) or Path(resume).suffix)
-    ):
-        raise OptionError(
-            f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
-            "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."
-        )
-    if resume == "best":  # type: ignore[comparison-overlap]
-        raise OptionError(
-            "ts.Run(resume='best') asks for a checkpoint, and a run goes on from its newest sound one alone: behind an older one "
-            "its metrics would be those of two runs. Leave resume= out to go on; for another run that begins with the best weights "
-            "write ts.load_weights(module, 'runs/x', checkpoint='highest accuracy') above run.learner."
-        )
-    check_choice("ts.Run", "resume", resume, RESUME)
+    _check_resume(resume)
     if directory is None and resume in ("must", "edited"):
         raise OptionError(
             f"ts.Run(resume={resume!r}) goes on with a run, and no directory says which. Give it: ts.Run('runs/x', ...)."
@@ -80,6 +57,34 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
     if launched is not None and launched.is_restart and (found := _of_earlier_attempt(base, launched)):
         return found
     return _make_numbered_directory(base, launched)
+
+
+def _check_resume(resume: object) -> None:
+    """Raise an OptionError where `resume` is none of the words that it takes, with what was meant."""
+    if resume is True or resume in ("last", "latest"):
+        raise OptionError(
+            f'ts.Run(resume={resume!r}) is not needed: by default, resume="auto", a run goes on by itself, where it stood. '
+            'resume="must" refuses to begin where there is none.'
+        )
+    if resume is False or resume is None:
+        raise OptionError(
+            f'ts.Run(resume={resume!r}) does not say what becomes of a run that is in the directory: resume="anew" starts a new '
+            'one beside it, resume="never" refuses. Without resume= the run goes on.'
+        )
+    if isinstance(resume, Path) or (
+        isinstance(resume, str) and (leads_through_folders(resume) or Path(resume).suffix)
+    ):
+        raise OptionError(
+            f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
+            "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."
+        )
+    if resume == "best":
+        raise OptionError(
+            "ts.Run(resume='best') asks for a checkpoint, and a run goes on from its newest sound one alone: behind an older one "
+            "its metrics would be those of two runs. Leave resume= out to go on; for another run that begins with the best weights "
+            "write ts.load_weights(module, 'runs/x', checkpoint='highest accuracy') above run.learner."
+        )
+    check_choice("ts.Run", "resume", resume, RESUME)
 
 
 def _make_numbered_directory(base: Path, launched: LauncherJob | None) -> Path:

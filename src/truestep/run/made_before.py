@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.frames import is_library_file
+from truestep.run.state import RunState
 
 _SEEDED = 2**32  # torch takes 64 random bits where nobody has seeded it
 
@@ -20,20 +21,20 @@ class ModelsMadeBefore:
     def __init__(self) -> None:
         self._noted = [weakref.ref(each) for each in _models_at_hand()] if _was_drawn_unseeded() else []
 
-    def drawn(self, module: nn.Module) -> int:
-        """Return how many tensors of a learner's module hold first weights that were drawn without the run's seed."""
+    def look(self, run: RunState) -> None:
+        """Say of which learners the seed does not decide the first weights, where the run begins with these."""
         noted = [each for reference in self._noted if (each := reference()) is not None]
         drawn = {id(weight) for model in noted for weight in _first_weights(model)}
-        return sum(id(each) in drawn for each in module.parameters())
+        for learner in run.context.learners.values():
+            if num := sum(id(each) in drawn for each in learner.module.parameters()):
+                run.screen.say_once(_SAID.format(name=learner.name, num=num, seed=run.context.seed))
 
 
-def said_of_models_made_before(name: str, drawn: int, seed: int) -> str:
-    """Say that the seed does not decide a learner's first weights."""
-    return (
-        f"{name!r} was made before ts.Run(..., seed={seed}), which seeds the weights of what is made after it: {drawn} of its "
-        "tensors were drawn without a seed, so each start, and each run of this seed, begins with others. Write run = ts.Run(...) "
-        "first, and make the model below it; where it has to come first, call ts.seed_everything(...) above it"
-    )
+_SAID = (
+    "{name!r} was made before ts.Run(..., seed={seed}), which seeds the weights of what is made after it: {num} of its tensors "
+    "were drawn without a seed, so each start, and each run of this seed, begins with others. Write run = ts.Run(...) first, and "
+    "make the model below it; where it has to come first, call ts.seed_everything(...) above it"
+)
 
 
 def _was_drawn_unseeded() -> bool:

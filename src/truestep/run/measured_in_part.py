@@ -31,7 +31,7 @@ class MeasuredInPart:
                 _SAID.format(**part._asdict(), left=counted(part.whole - part.seen, "sample"))
             )
 
-    def _of_source(self, source: BatchSource) -> "_Part | None":
+    def _of_source(self, source: BatchSource) -> "PartMeasured | None":
         streams = [each for each in self._run.cursor.streams.values() if each.source is source]
         is_trained_on = any(each.number >= 0 for each in streams)
         if not streams or is_trained_on or not self._run.cursor.step:
@@ -40,21 +40,23 @@ class MeasuredInPart:
         whole, is_short = facts.get("num_samples"), (facts.get("order") or {}).get("drop_last")
         if not is_short or not isinstance(whole, int) or source.num_samples is None:
             return None
-        return _Part(source.num_samples, whole, streams[0].label)
+        return PartMeasured(source.num_samples, whole, streams[0].label)
 
 
-class _Part(NamedTuple):
+class PartMeasured(NamedTuple):
+    """How many samples an evaluation saw, of how many."""
+
     seen: int
     whole: int
     label: str
 
 
-def _of_loader(loader: Any) -> _Part | None:
+def _of_loader(loader: Any) -> PartMeasured | None:
     """Return how much a DataLoader gives that was not given to `run.data`."""
     size, sampler = getattr(loader, "batch_size", None), getattr(loader, "sampler", ())
     if not getattr(loader, "drop_last", False) or not isinstance(size, int) or not isinstance(sampler, Sized):
         return None
-    return _Part(len(sampler) // size * size, len(sampler), "its DataLoader")
+    return PartMeasured(len(sampler) // size * size, len(sampler), "its DataLoader")
 
 
 _SAID = (

@@ -97,7 +97,7 @@ class Saving:
         if self.keep_last < 1:
             raise OptionError(
                 f"ts.Saving(keep_last={self.keep_last}) would keep no checkpoint, and the newest is what a killed run goes on "
-                "from. Write keep_last=1; with best=... those of the best weights stay beside it."
+                "from, so it is at least 1. Write keep_last=1; with best=... those of the best weights stay beside it."
             )
         self._check_kept()
         self.retention()
@@ -105,7 +105,7 @@ class Saving:
     def _check_kept(self) -> None:
         if self.keep_best < 0:
             raise OptionError(
-                f"ts.Saving(keep_best={self.keep_best}): give 1 or more, or leave best= out to keep none by it."
+                f"ts.Saving(keep_best={self.keep_best}): give keep_best at least 0, or leave best= out to keep none by it."
             )
         if self.keep_every is not None and self.keep_every < 1:
             raise OptionError(

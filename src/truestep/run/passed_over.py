@@ -21,6 +21,8 @@ class BatchesPassedOver:
         self._idle = self._every = self._times = 0
         self._is_first = True  # of its pass: `i % 4 == 0` begins with an update
         self._is_cut = self._is_over = False
+        self.asks = False
+        """Whether the next batch is to be shown, before its body runs."""
         self._given: set[int] | None = None
         """Where the numbers of the batch lie that the body has, once an update of it is awaited."""
 
@@ -34,7 +36,9 @@ class BatchesPassedOver:
             return
         if not made:
             self._idle += 1
+            self.asks = self._times >= _TIMES and self._idle == self._every
             return
+        self.asks = False
         idle, self._idle = self._idle, 0
         is_first, self._is_first = self._is_first, False
         if idle == 0 and is_first:
@@ -45,11 +49,6 @@ class BatchesPassedOver:
         self._is_cut = idle < self._every
         self._times += idle == self._every
 
-    @property
-    def asks(self) -> bool:
-        """Whether the next batch is to be shown, before its body runs."""
-        return self._times >= _TIMES and not self._is_over and self._idle == self._every
-
     def given_out(self, batch: Any) -> None:
         """The body is given a batch whose update is awaited."""
         self._given = _places(batch)
@@ -57,7 +56,7 @@ class BatchesPassedOver:
 
     def _updated(self, batch: Any) -> None:
         """Say it where an update is of this very batch, and not of what was put together from all of them."""
-        self._is_over = True
+        self._is_over, self.asks = True, False
         if not _places(batch) & (self._given or set()):
             return
         making, every = self._run.context.counting.making, self._every + 1

@@ -60,6 +60,8 @@ class RunRates:
     def warn_of_rates_set_by_hand(self) -> None:
         """Name rates that somebody has set and a schedule sets anew."""
         for learner in self._learners.values():
+            if not (learner.schedules.per_update or learner.schedules.per_epoch):
+                continue
             key = f"rate of {learner.name} by hand"
             if not self._screen.has_said(key) and (found := learner.schedules.set_by_hand()):
                 self._screen.say_once(

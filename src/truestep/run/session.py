@@ -4,7 +4,6 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
 
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
@@ -20,7 +19,7 @@ from truestep.run.endings import explain_loop_error
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
-from truestep.run.made_before import ModelsMadeBefore, said_of_models_made_before
+from truestep.run.made_before import ModelsMadeBefore
 from truestep.run.measured_in_part import MeasuredInPart
 from truestep.run.measured_in_training_mode import MeasuredInTrainingMode
 from truestep.run.media.folder import log_media
@@ -60,7 +59,8 @@ class RunSession:
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
         )
         self.save_requested = False
-        self._made_before, self._measured = ModelsMadeBefore(), MeasuredInPart(run)
+        self._made_before = ModelsMadeBefore()
+        run.context.on_evaluated = MeasuredInPart(run).evaluated
 
     # ------------------------------------------------------------------ whose it is
 
@@ -105,7 +105,7 @@ class RunSession:
         # a checkpoint is read by all; without one each rank may have drawn weights of its own
         if resumed is None:
             share_run_weights(run.context)
-            self._tell_of_models_made_before()
+            self._made_before.look(run)
         self._run.has_begun = True  # only now: a run that could not be restored must not save what it holds
         self.beside.begin()
         if run.edits and run.is_main:  # what the code has changed is its configuration from now on
@@ -116,12 +116,6 @@ class RunSession:
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
         for text in said_at_run_start(run, resumed, tracked):
             self.say(text)
-
-    def _tell_of_models_made_before(self) -> None:
-        context = self._run.context
-        for learner in context.learners.values():
-            if drawn := self._made_before.drawn(learner.module):
-                self.say(said_of_models_made_before(learner.name, drawn, context.seed))
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -285,10 +279,6 @@ class RunSession:
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
         explain_loop_error(error)
-
-    def evaluated(self, data: Any) -> None:
-        """Look whether an evaluation saw all there is to see."""
-        self._measured.evaluated(data)
 
     # ------------------------------------------------------------------ stopping
 

@@ -80,15 +80,7 @@ def run_watched(
         OptionError: there is no such file, it is a notebook that can't be run, or a command that starts scripts.
     """
     refuse_launcher(script)
-    if not script.is_module and not Path(script.name).is_file():
-        raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script)}")
-    if not script.is_module and Path(script.name).suffix.lower() in _NO_SCRIPTS:
-        raise OptionError(
-            f"{script.name} is no script by its ending, so nothing was run. Name the script, or notebook, that trains: truestep "
-            "doctor train.py; if it is one, rename it to .py."
-        )
-    if script.is_notebook:
-        cells_to_run(script)
+    _check_file(script)
     outcome = ScriptOutcome()
     process = os.getpid()
 
@@ -110,6 +102,21 @@ def run_watched(
     if os.getpid() != process:  # a forked child that went on to the script's end has nothing to report
         return outcome.status
     return conclude(outcome.status)
+
+
+def _check_file(script: WatchedScript) -> None:
+    """Raise an OptionError unless there is a script, a notebook or a module to run."""
+    if script.is_module:
+        return
+    if not Path(script.name).is_file():
+        raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script)}")
+    if Path(script.name).suffix.lower() in _NO_SCRIPTS:
+        raise OptionError(
+            f"{script.name} is no script by its ending, so nothing was run. Name the script, or notebook, that trains: truestep "
+            "doctor train.py; if it is one, rename it to .py."
+        )
+    if script.is_notebook:
+        cells_to_run(script)
 
 
 @contextlib.contextmanager
