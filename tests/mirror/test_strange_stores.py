@@ -92,7 +92,7 @@ def test_what_a_store_says_is_repeated_and_not_the_head_of_its_page():
         'Generic S3 error: 403 Forbidden: <?xml version="1.0"?>\n<Error><Code>RequestTimeTooSkewed</Code>'
         "<Message>The difference between the request time and the server's time is too large.</Message></Error>"
     )
-    said = str(objects_module._explained(error))
+    said = str(objects_module._short_store_error(error))
     assert (
         said
         == "The difference between the request time and the server's time is too large. (RequestTimeTooSkewed)"
@@ -135,7 +135,7 @@ def test_no_bucket_and_no_credentials_are_said(s3_server, s3_store, tmp_path, mo
     monkeypatch.delenv("AZURE_STORAGE_ACCOUNT_NAME", raising=False)
     with pytest.raises(RunDirectoryError, match=r"can't be used: .*Account must be specified.*the account"):
         mirror_of("az://container/x", tmp_path / "a")
-    said = objects_module._explained(
+    said = objects_module._short_store_error(
         Exception("Error performing PUT http://169.254.169.254/latest/api/token")
     )
     assert "has no credentials" in str(said)

@@ -9,7 +9,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.run import logbook
-from truestep.run.window import MOST_NOTED, LogWindow
+from truestep.run.metrics_window import MOST_NOTED, LogWindow
 
 
 def train(directory, steps, **options):

@@ -259,7 +259,7 @@ def test_a_run_whose_files_would_have_paths_of_260_characters_is_refused_beforeh
 
 GIVEN = r"""
 import truestep as ts
-from truestep.cli.targets import _parts
+from truestep.cli.targets import _split_target
 from truestep.core.system import leads_through_folders, path_of_file_address
 from truestep.mirror.address import check_mirror_address
 from truestep.recipes.loading.find import find_recipe
@@ -278,8 +278,8 @@ for path in ("runs\\x", "C:\\runs\\x", "runs/x"):
     assert leads_through_folders(path)
     assert "names a file" in told(choose_run_directory, None, path), path
 for path in ("C:\\train.py", "C:/train.py"):
-    assert "FILE.py:NAME" in told(_parts, path)
-    assert "There is no file" in told(_parts, path + ":make")
+    assert "FILE.py:NAME" in told(_split_target, path)
+    assert "There is no file" in told(_split_target, path + ":make")
 for path in ("recipes\\mine", "recipes/mine"):
     assert "There is no file" in told(find_recipe, path)
 print("ok")

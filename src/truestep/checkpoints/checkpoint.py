@@ -85,7 +85,7 @@ class Checkpoint:
 
     def verify(self) -> None:
         """Read every byte and raise CheckpointError unless all is as it was written; memory stays small."""
-        with self._explained():
+        with self._naming_checkpoint_in_errors():
             verify_checkpoint(self.files, self.path, self.manifest)
 
     def load(self, *under: str | int, part_of: PartOf | None = None) -> Any:
@@ -97,11 +97,11 @@ class Checkpoint:
         # imports torch, which listing checkpoints does without
         from truestep.checkpoints.load import load_state
 
-        with self._explained():
+        with self._naming_checkpoint_in_errors():
             return load_state(self.files, self.path, self.manifest, under, part_of)
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _naming_checkpoint_in_errors(self) -> Iterator[None]:
         """Say which checkpoint it was that is damaged or can't be read."""
         try:
             yield

@@ -226,7 +226,7 @@ class _Rows:
         for row in rows:
             name, dtype = self.names[row], self.dtypes[row]
             shape, size = self._checked_size(dtype, tuple(self.shapes[row]))
-            whole, offset = self._place(row, dtype, shape)
+            whole, offset = self._row_position(row, dtype, shape)
             key = self.keys[row][0] if row in self.keys else name[prefix:]
             if type(key) is not str:
                 raise ValueError(f"{key!r} is no name in a file")
@@ -249,7 +249,9 @@ class _Rows:
             found = self.sizes[dtype, checked] = checked, math.prod(checked) * element
         return found
 
-    def _place(self, row: int, dtype: str, shape: tuple[int, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    def _row_position(
+        self, row: int, dtype: str, shape: tuple[int, ...]
+    ) -> tuple[tuple[int, ...], tuple[int, ...]]:
         """Return the shape of the whole, and where the row lies in it."""
         if row not in self.pieces:
             return shape, (0,) * len(shape)

@@ -82,7 +82,7 @@ def compare_states(before: Any, after: Any) -> StateChanges:
     """
     old, new = _promised(before), _promised(after)
     names = [*old, *(name for name in new if name not in old)]
-    changes = [change for name in names if (change := _compared(name, old, new))]
+    changes = [change for name in names if (change := _change_of_tensor_or_value(name, old, new))]
     pairs = [(old.get(name), new.get(name)) for name in names]
     sizes = [max(map(_num_bytes, pair)) for pair in pairs if any(isinstance(each, Tensor) for each in pair)]
     return StateChanges(changes, num_tensors=len(sizes), num_bytes=sum(sizes))
@@ -97,7 +97,7 @@ def _promised(state: Any) -> dict[str, Any]:
     }
 
 
-def _compared(name: str, old: dict[str, Any], new: dict[str, Any]) -> StateChange | None:
+def _change_of_tensor_or_value(name: str, old: dict[str, Any], new: dict[str, Any]) -> StateChange | None:
     if name not in new:
         return StateChange(name, "removed", _show(old[name]), _num_bytes(old[name]))
     if name not in old:

@@ -56,11 +56,11 @@ def _loaded(
     nodes = saved_tensor_nodes(tree) if under or part_of else []
     names = {manifest.tensor_name(node) for node in nodes} if under else set(manifest.tensors)
     boxes = {name: _whole_box(manifest.tensors[name]) for name in names}
-    parts = {} if part_of is None else _parts(part_of, manifest, nodes)
+    parts = {} if part_of is None else _wanted_parts(part_of, manifest, nodes)
     boxes |= {name: part.box for name, part in parts.items()}
     reader = _FileReader(manifest, boxes)
     # A whole state is loaded only where every file is sound, those without a tensor of it too.
-    for file in _wanted(manifest, boxes) if under or parts else manifest.files:
+    for file in _files_holding(manifest, boxes) if under or parts else manifest.files:
         scan_file(files, folder / file, manifest, partial(reader.read, manifest.shards_in(file)))
     return _restore(tree, manifest, {name: reader.tensor(name) for name in boxes}, parts)
 
@@ -69,7 +69,7 @@ def _whole_box(entry: ManifestTensor) -> CheckpointBox:
     return CheckpointBox((0,) * len(entry.shape), entry.shape)
 
 
-def _parts(
+def _wanted_parts(
     part_of: PartOf, manifest: Manifest, nodes: list[dict[str, Any]]
 ) -> dict[str, WantedCheckpointPart]:
     """Return the parts that are wanted; what several tensors of the state are views of is needed whole."""
@@ -78,7 +78,7 @@ def _parts(
     return {name: part for name, part in found.items() if part is not None and name not in seen_otherwise}
 
 
-def _wanted(manifest: Manifest, boxes: dict[str, CheckpointBox]) -> set[str]:
+def _files_holding(manifest: Manifest, boxes: dict[str, CheckpointBox]) -> set[str]:
     """Return the files that hold some of the boxes."""
     return {
         shard.file

@@ -33,10 +33,10 @@ class RunLock:
         self._process = os.getpid()
         self._descriptor: int | None = None
         self._is_signed = False
-        self._take()
+        self._open_and_lock()
         undo_in_children(self, RunLock.release)  # or data workers would hold it for a parent that was killed
 
-    def _take(self) -> None:
+    def _open_and_lock(self) -> None:
         self._descriptor = self._files.open_lock(self._path)
         try:
             if not stat.S_ISREG(self._files.status(self._descriptor).st_mode):
@@ -90,7 +90,7 @@ class RunLock:
         mine = self._files.status(self._descriptor)
         if there is None or (there.st_dev, there.st_ino) != (mine.st_dev, mine.st_ino):
             self.release()
-            self._take()
+            self._open_and_lock()
 
     def release(self) -> None:
         """Let go of the lock; the file stays, empty, since two processes could hold one that is removed and made anew."""

@@ -101,11 +101,11 @@ def manifest_text(truestep: str, head: dict[str, Any], parts: dict[str, bytes]) 
     start = f'{{"format":{FORMAT},"truestep":{json.dumps(truestep)},"head_bytes":{len(text)}'
     pieces = [start.encode(), f',"head_blake3":"{_digest(text)}","head":'.encode(), text]
     for name, part in parts.items():
-        pieces += [_before(name), part]
+        pieces += [_key_bytes(name), part]
     return b"".join([*pieces, b"}"])
 
 
-def _before(name: str) -> bytes:
+def _key_bytes(name: str) -> bytes:
     return f',"{name}":'.encode()
 
 
@@ -142,7 +142,7 @@ def _manifest(body: bytes, start: re.Match[bytes], *, contents: bool) -> Manifes
     summary, files = _summary(head), files_of_json(head["files"])
     if not contents:
         return Manifest(summary=summary, files=files, tensors={}, state=None)
-    parts = dict(_parts(body, start, head))
+    parts = dict(_verified_parts(body, start, head))
     tensors, rows = tensors_of_columns(parts, rows_of_json(head["files"]))
     return Manifest(summary=summary, files=files, tensors=tensors, state=parts["state"], rows=rows)
 
@@ -159,13 +159,13 @@ def manifest_head(body: bytes, start: re.Match[bytes] | None = None) -> dict[str
     return {**head, "truestep": json.loads(start[1])}
 
 
-def _parts(body: bytes, start: re.Match[bytes], head: dict[str, Any]) -> Iterator[tuple[str, Any]]:
+def _verified_parts(body: bytes, start: re.Match[bytes], head: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the parts that follow the head, each checked by its own digest."""
     at = start.end() + int(start[2])
     if tuple(head["parts"]) != PARTS:
         raise ValueError(f"its parts are {', '.join(head['parts'])}, not {', '.join(PARTS)}")
     for name, (size, digest) in head["parts"].items():
-        before = _before(name)
+        before = _key_bytes(name)
         begin, end = at + len(before), at + len(before) + checked_count(size)
         text = body[begin:end]
         if body[at:begin] != before or len(text) != size or _digest(text) != digest:

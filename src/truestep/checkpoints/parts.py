@@ -23,10 +23,10 @@ def write_part_note(
     """Say in the folder what a process has written there."""
     parts = {"files": compact_json(files_json(entries, columns)), **columns.texts}
     text = b",".join(b'"%s":%s' % (name.encode(), part) for name, part in parts.items())
-    write_file(files, folder / _note(rank), [memoryview(b"{%s}" % text)])
+    write_file(files, folder / _part_note_name(rank), [memoryview(b"{%s}" % text)])
 
 
-def _note(rank: int) -> str:
+def _part_note_name(rank: int) -> str:
     return f".part-r{rank:04d}.json"
 
 
@@ -44,7 +44,7 @@ def joined_parts(
     all_files, all_tensors = dict(entries), dict(tensors)
     for rank in ranks:
         try:
-            found = _read_note(files, folder / _note(rank))
+            found = _read_note(files, folder / _part_note_name(rank))
             theirs = files_of_json(found["files"])
             _check_sizes(files, folder, theirs)
             # Notes come from other processes: nothing in them is trusted.
@@ -52,11 +52,11 @@ def joined_parts(
                 raise ValueError(f"{min(twice)} is another's, too")
             all_files |= theirs
             for name, entry in tensors_of_columns(found, rows_of_json(found["files"]))[0].items():
-                all_tensors[name] = _joined(all_tensors.get(name), entry)
+                all_tensors[name] = _join_shards(all_tensors.get(name), entry)
         except (KeyError, TypeError, ValueError) as error:
             raise CheckpointError(f"What rank {rank} wrote of the checkpoint is damaged: {error}.") from error
         # Before the manifest is written: a published folder holds what its manifest names.
-        files.remove(folder / _note(rank))
+        files.remove(folder / _part_note_name(rank))
     _check_whole(all_tensors)
     return all_files, tensor_columns(all_tensors, all_files)
 
@@ -73,7 +73,7 @@ def _check_sizes(files: CheckpointFiles, folder: Path, entries: dict[str, Manife
             raise ValueError(f"{name} has {size} bytes instead of {entry.bytes}")
 
 
-def _joined(one: ManifestTensor | None, other: ManifestTensor) -> ManifestTensor:
+def _join_shards(one: ManifestTensor | None, other: ManifestTensor) -> ManifestTensor:
     if one is None:
         return other
     if (one.dtype, one.shape) != (other.dtype, other.shape):

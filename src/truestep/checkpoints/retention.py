@@ -62,10 +62,12 @@ class Retention:
     def best_of(self, newest_first: Sequence[CheckpointSummary]) -> list[CheckpointSummary]:
         """Return the best by the metric, best first; of equals the oldest, which stays whatever comes after it."""
         # A NaN compares as neither less nor more, and would end up anywhere in the order.
-        measured = [summary for summary in newest_first if math.isfinite(self._value(summary))]
+        measured = [summary for summary in newest_first if math.isfinite(self._metric_value(summary))]
         sign = 1 if self.best_mode == "min" else -1
-        return sorted(measured, key=lambda each: (sign * self._value(each), each.sequence))[: self.best]
+        return sorted(measured, key=lambda each: (sign * self._metric_value(each), each.sequence))[
+            : self.best
+        ]
 
-    def _value(self, summary: CheckpointSummary) -> float:
+    def _metric_value(self, summary: CheckpointSummary) -> float:
         value = summary.metrics.get(self.best_metric or "", math.nan)
         return float(value) if isinstance(value, int | float) else math.nan

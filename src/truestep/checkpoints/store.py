@@ -100,7 +100,7 @@ class CheckpointStore:
         self._writer = BackgroundCheckpointWriter()
 
     def _take_directory(self) -> RunLock:
-        with self._explained():
+        with self._naming_directory_in_errors():
             self._files.make_folders(self.directory)
             lock = RunLock(self.directory, self._files)
             try:
@@ -113,7 +113,7 @@ class CheckpointStore:
         return lock
 
     @contextmanager
-    def _explained(self) -> Iterator[None]:
+    def _naming_directory_in_errors(self) -> Iterator[None]:
         """Say which directory it was that the operating system failed on."""
         try:
             yield
@@ -203,7 +203,7 @@ class CheckpointStore:
         """Make the folder that others write in, and tell them of it, where there are others."""
         if self.others is None:
             return pending
-        with self._explained():
+        with self._naming_directory_in_errors():
             folder = temporary_folder(self._files, self.directory, checkpoint_name(pending.summary))
         return replace(pending, shared=SharedCheckpointFolder(folder, self.others(folder)))
 
@@ -262,13 +262,13 @@ class CheckpointStore:
     def checkpoints(self) -> list[Checkpoint | PassedOver]:
         """Return what is there, newest first: checkpoints, and the damaged ones with the reason."""
         self._writer.wait()
-        with self._explained():
+        with self._naming_directory_in_errors():
             return list(read_checkpoints(self._files, self.directory))
 
     def usable(self) -> list[Checkpoint]:
         """Return those of which nothing wrong is known, newest first; their contents are not read."""
         self._writer.wait()
-        with self._explained():
+        with self._naming_directory_in_errors():
             return whole_checkpoints(self._files, self.directory, self._damaged)
 
     def newest(
@@ -303,7 +303,7 @@ class CheckpointStore:
         """
         self._check_open()
         self._writer.wait()
-        with self._explained():
+        with self._naming_directory_in_errors():
             attempts = count_attempts(self._files, self.directory)
             never = unfit_checkpoints(self._files, self.directory)
         tired = {name: made for name, made in attempts.items() if made >= MAX_ATTEMPTS}
@@ -317,7 +317,7 @@ class CheckpointStore:
         self._take_note(choice)
         if choice.checkpoint is None:
             return None
-        with self._explained():
+        with self._naming_directory_in_errors():
             note_attempt(self._files, self.directory, choice.checkpoint.name)
         return Resumed(choice.checkpoint, choice.result)
 
@@ -344,13 +344,13 @@ class CheckpointStore:
     def give_up(self, names: Iterable[str]) -> None:
         """Say that no run can go on from these checkpoints: until the next save they are passed over."""
         self._check_open()
-        with self._explained():
+        with self._naming_directory_in_errors():
             mark_unfit_checkpoints(self._files, self.directory, names)
 
     def forget_attempts(self, ended: str | None = None) -> None:
         """Say that what went on from here did not die: a run that ended well without another save, and how."""
         self._check_open()
-        with self._explained():
+        with self._naming_directory_in_errors():
             clear_attempts(self._files, self.directory)
             if ended and (names := committed_checkpoints(self._files, self.directory)):
                 mark_end_at_checkpoint(self._files, self.directory, names[0], ended)
@@ -358,13 +358,13 @@ class CheckpointStore:
     def forget_attempt(self, name: str) -> None:
         """Say that a start from this checkpoint did not die of it: it was refused, or the user's own code raised."""
         self._check_open()
-        with self._explained():
+        with self._naming_directory_in_errors():
             take_back_attempt(self._files, self.directory, name)
 
     def _choose(
         self, refuse: Callable[[Checkpoint], str | None], use: Callable[[Checkpoint], Any]
     ) -> ChosenCheckpoint:
-        with self._explained():
+        with self._naming_directory_in_errors():
             return choose_checkpoint(self._files, self.directory, refuse, use)
 
     def _take_note(self, choice: ChosenCheckpoint) -> None:

@@ -197,12 +197,12 @@ def write_weights(weights: dict[str, Tensor], path: Path) -> None:
 
 
 def _safetensors_pieces(weights: dict[str, Tensor]) -> list[memoryview]:
-    weights = {name: _plain(name, value) for name, value in weights.items()}
+    weights = {name: _storable_weight(name, value) for name, value in weights.items()}
     file = lay_out_file("weights", "", [TensorRegion.of(name, tensor) for name, tensor in weights.items()])
     return list(direct_image(file, [weights[item.region.name] for item in file.placed]).pieces())
 
 
-def _plain(name: str, value: Any) -> Tensor:
+def _storable_weight(name: str, value: Any) -> Tensor:
     """Return a weight as a safetensors file can hold it; raises CheckpointError where it would come back as another."""
     if not isinstance(value, Tensor):
         kind = type(value).__name__

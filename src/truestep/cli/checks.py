@@ -55,7 +55,7 @@ def show_checks(
     wanted = _beginning_so(check)
     gone = retired_codes(check) if check and not wanted else []
     if not gone:
-        wanted = _wanted(check, wanted, how)
+        wanted = _matching_checks(check, wanted, how)
     if as_json:
         listed, retired = [_entry(each) for each in wanted], {code: RETIRED[code].reason for code in gone}
         print_json_document({"schema_version": SCHEMA_VERSION, "checks": listed, "retired": retired})
@@ -76,7 +76,7 @@ def _checks_named(name: str) -> list[type[Check]]:
     return [each for each in checks().values() if each.name() == name.lower()]
 
 
-def _wanted(check: str | None, found: list[type[Check]], how: How | None) -> list[type[Check]]:
+def _matching_checks(check: str | None, found: list[type[Check]], how: How | None) -> list[type[Check]]:
     """Return those of the checks found that find their mistake so, or the one of this name, or those with these words."""
     if check is not None and not found:
         found = _checks_named(check) or checks_with_words(check)

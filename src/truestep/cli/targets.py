@@ -22,7 +22,7 @@ def load_command_target(target: str) -> Any:
     """
     from truestep.recipes.loading.parse import load_recipe
 
-    path, name = _parts(target)
+    path, name = _split_target(target)
     # What the file prints must not mix with the result: stdout may be read by a program.
     with redirect_stdout(sys.stderr), _no_training(path):
         try:
@@ -69,7 +69,7 @@ def call_command_target(target: str) -> Any:
             return made()
         except Exception as error:
             raise ModelError(
-                f"{target} raised {type(error).__name__}{_line(error, _parts(target)[0])}: {error}"
+                f"{target} raised {type(error).__name__}{_line(error, _split_target(target)[0])}: {error}"
             ) from error
 
 
@@ -100,7 +100,7 @@ def _tensor(description: str) -> Any:
     return torch.randn(shape, generator=generator).to(dtype)
 
 
-def _parts(target: str) -> tuple[Path, str]:
+def _split_target(target: str) -> tuple[Path, str]:
     file, _, name = target.rpartition(":")
     if not file or not name or leads_through_folders(name):  # of C:\train.py the colon is the drive's
         raise OptionError(

@@ -103,7 +103,7 @@ def _said_of_call(
     otherwise: Explain | None,
 ) -> str | None:
     """Return what to write in the place of a call; None where nothing is known."""
-    named = _named(signature)
+    named = _keyword_parameters(signature)
     takes_any = any(each.kind is each.VAR_KEYWORD for each in signature.parameters.values())
     form = guidance("NAME(...)", owner)
     # of a function that takes any name, what it says itself is no guess
@@ -113,7 +113,7 @@ def _said_of_call(
     return said or _missing(owner, signature, arguments, keywords)
 
 
-def _named(signature: inspect.Signature) -> list[str]:
+def _keyword_parameters(signature: inspect.Signature) -> list[str]:
     """Return the parameters that can be given by name."""
     return [
         each.name
@@ -130,7 +130,7 @@ def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ..
     by_place = [each for each in by_place if each.name != "self"]
     by_name = [each.name for each in parameters if each.kind is each.KEYWORD_ONLY]
     takes_any = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
-    if not _named(signature) and not takes_any:
+    if not _keyword_parameters(signature) and not takes_any:
         return f"{owner} takes nothing: write {owner}()."
     if not extra or not by_name:
         return None

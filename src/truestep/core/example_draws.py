@@ -174,7 +174,7 @@ class ExampleDraws:
             raise LossError(_other_size(kind, num_rows, self._size))
         if not self._update_key:
             self._update_key = self._key()
-        ordinal, start = self._place(num_rows or 0)
+        ordinal, start = self._identify_draw(num_rows or 0)
         if num_rows is None:
             # A copy: the block is kept for the next part, and the loss may write to what it got.
             return self._block(kind, ordinal, 0, 1)[0].clone()
@@ -190,7 +190,7 @@ class ExampleDraws:
                 into.copy_(self._block(kind, ordinal, begin, end)[first - begin : last - begin])
         return rows
 
-    def _place(self, num_rows: int) -> _Drawn:
+    def _identify_draw(self, num_rows: int) -> _Drawn:
         """Say which draw this is.
 
         A number from torch's stream recognises it when a checkpointed layer runs again in the backward: with the same state

@@ -85,7 +85,7 @@ class LearnerAverage:
         # Averages of half-precision tensors are kept in float32: 1 - decay is lost in 8 or 11 bits.
         self.tensors = [
             each.detach().to(torch.promote_types(each.dtype, torch.float32), copy=True)
-            for each in self._now(self._sources)
+            for each in self._parameters_and_buffers(self._sources)
         ]
         self._are_divided = any(map(is_divided_over_ranks, self._sources))
         # Buffers may be replaced by others of another type; the optimizer's parameters stay what they are.
@@ -94,7 +94,7 @@ class LearnerAverage:
         )
         self._shown: ShownAverage | None = None
 
-    def _now(self, parameters: list[Tensor]) -> list[Tensor]:
+    def _parameters_and_buffers(self, parameters: list[Tensor]) -> list[Tensor]:
         """Return `parameters` and the buffers as they are at this moment: a forward may have assigned new ones."""
         if not self._places:
             return parameters
@@ -106,7 +106,7 @@ class LearnerAverage:
         To be called where no gradients are recorded.
         """
         weight = 1 - self.options.decay_at(updates)
-        current = self._now(self._sources)
+        current = self._parameters_and_buffers(self._sources)
         if not self._has_one_type:
             current = [source.to(mean.dtype) for source, mean in zip(current, self.tensors, strict=True)]
         means, current = self._here(self.tensors), self._here(current)
@@ -127,7 +127,7 @@ class LearnerAverage:
     def show(self) -> None:
         """Put the averages in the place of the weights."""
         # A forward may fill buffers, which are no averages then: only parameters are exchanged.
-        places, num_weights = self._now(self._parameters), len(self._parameters)
+        places, num_weights = self._parameters_and_buffers(self._parameters), len(self._parameters)
         self._shown = ShownAverage(places, self.tensors, self._here, num_weights)
         self._shown.begin()
 

@@ -26,7 +26,7 @@ class LearnerModuleChanges:
             self._listens = True
             # Once in a process, for all modules: torch has no such hook for a single one.
             torch_modules.register_module_parameter_registration_hook(self._parameter)
-            torch_modules.register_module_module_registration_hook(self._part)
+            torch_modules.register_module_module_registration_hook(self._submodule_replaced)
             torch_modules.register_module_buffer_registration_hook(self._buffer)
         for part in module.modules():
             self._watched[id(part)] = part
@@ -38,7 +38,7 @@ class LearnerModuleChanges:
         if self._is_watched(module) and module._parameters.get(name) is not value:
             self.number += 1
 
-    def _part(self, module: nn.Module, name: str, value: nn.Module) -> None:
+    def _submodule_replaced(self, module: nn.Module, name: str, value: nn.Module) -> None:
         if self._is_watched(module) and module._modules.get(name) is not value:
             self.number += 1
 

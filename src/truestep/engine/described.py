@@ -82,20 +82,22 @@ def _described(value: Any, depth: int) -> str:
     if isinstance(value, MethodType):
         return f"{_described(value.__self__, depth)}.{value.__name__}"
     if isinstance(value, partial):
-        return _called("partial", {"": value.func, **dict(enumerate(value.args)), **value.keywords}, depth)
+        return _described_call(
+            "partial", {"": value.func, **dict(enumerate(value.args)), **value.keywords}, depth
+        )
     if (text := plain_value_text(value)) is not None:
         return text
     if isinstance(value, Mapping | list | tuple):
         items = dict(value) if isinstance(value, Mapping) else dict(enumerate(value))
-        return _called(type(value).__qualname__, items, depth)
+        return _described_call(type(value).__qualname__, items, depth)
     held = own_fields(value)
     if not held and not _may_hold_options(value):
         return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     listed = is_dataclass(value) or _may_hold_options(value)
-    return _called(type(value).__qualname__, held if listed else {}, depth)
+    return _described_call(type(value).__qualname__, held if listed else {}, depth)
 
 
-def _called(name: str, held: Mapping[Any, Any], depth: int) -> str:
+def _described_call(name: str, held: Mapping[Any, Any], depth: int) -> str:
     if depth == 0 or len(held) > _MOST_FIELDS:
         return f"{name}(...)"
     return f"{name}({', '.join(f'{key}={_described(each, depth - 1)}'.removeprefix('=') for key, each in held.items())})"

@@ -92,7 +92,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     release_spent_gradients(context)
     with evaluating(learner):
-        for number, (batch, making, _) in enumerate(_compared(data, context.world)):
+        for number, (batch, making, _) in enumerate(_compare_ranks_now_and_then(data, context.world)):
             context.random.set(random_key(context.seed, _EVALUATION, context.step, number, *own))
             counting = BatchCounting(making=making)
             is_here = not counting.is_empty(batch)
@@ -122,7 +122,7 @@ def _batches_to_evaluate(data: Any) -> Iterable[MadeBatch]:
     return map(MadeBatch, data.batches(0) if hasattr(data, "batches") else data)
 
 
-def _compared(data: Any, world: World | None) -> Iterator[MadeBatch]:
+def _compare_ranks_now_and_then(data: Any, world: World | None) -> Iterator[MadeBatch]:
     """Compare what the ranks have read of a stream at its first batch, its second, fourth and so on, and at its end."""
     number, read = 0, ""
     for number, each in enumerate(_batches_to_evaluate(data), 1):

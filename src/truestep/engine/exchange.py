@@ -79,7 +79,7 @@ def _pieces(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterator[_Piece]
     some, size = _Piece([], []), 0
     for mine, other in zip(left, right, strict=True):
         most = HOST_BYTES if mine.is_cpu else DEVICE_BYTES
-        for one, two in _parts(mine.detach(), other.detach(), most):
+        for one, two in _slices_along_longest(mine.detach(), other.detach(), most):
             if some.left and size + one.nbytes > most:
                 yield some
                 some, size = _Piece([], []), 0
@@ -90,7 +90,7 @@ def _pieces(left: Sequence[Tensor], right: Sequence[Tensor]) -> Iterator[_Piece]
         yield some
 
 
-def _parts(one: Tensor, two: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor]]:
+def _slices_along_longest(one: Tensor, two: Tensor, most: int) -> Iterator[tuple[Tensor, Tensor]]:
     """Yield a tensor and its other one along their longest dimension; they need not lie in a row."""
     if one.nbytes <= most:
         yield one, two

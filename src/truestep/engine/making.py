@@ -50,7 +50,7 @@ def make_parts(
     precision = precision_named(options.precision or precision_of_weights(module))
     clip = clip_from_option(options.clip)
     with precision_back_after_error(module):
-        _place(module, precision, options.name, context)
+        _move_to_device(module, precision, options.name, context)
         named = list(named_parameters_for_optimizer(module, precision))
         weights = LearnerWeights(module, [parameter for _, parameter in named], options.buffers)
         optimizers = make_optimizers(factory, Parameters(named, module), options.name, _owners(context))
@@ -123,7 +123,7 @@ def _option(name: str) -> str:
     return name.removeprefix("initial_")
 
 
-def _place(module: nn.Module, precision: Precision, name: str, context: LearnerContext) -> None:
+def _move_to_device(module: nn.Module, precision: Precision, name: str, context: LearnerContext) -> None:
     if not any(True for _ in module.parameters()):
         raise OptionError(
             f"{type(module).__name__} has no parameters, so there is nothing to train. Layers in a plain list or dict "

@@ -48,7 +48,7 @@ class BatchOutputs:
             )
         for name, value in outputs.items():
             self._check(name, value, num_examples)
-        self._parts.append({name: _kept(value) for name, value in outputs.items()})
+        self._parts.append({name: _detached_copy(value) for name, value in outputs.items()})
 
     def _check(self, name: str, value: Tensor, num_examples: int | None) -> None:
         dim = min(self.dim, value.ndim - 1)
@@ -71,7 +71,7 @@ class BatchOutputs:
         return values[0] if len(values) == 1 else torch.cat(values, min(self.dim, values[0].ndim - 1))
 
 
-def _kept(value: Tensor) -> Tensor:
+def _detached_copy(value: Tensor) -> Tensor:
     """Detach, and copy what the step could still change, or what would keep a larger tensor alive."""
     shares = value.is_leaf or value._base is not None
     return value.detach().clone() if shares else value.detach()

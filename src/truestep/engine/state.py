@@ -182,13 +182,13 @@ def learner_settings(learner: LearnerParts) -> dict[str, Any]:
         "schedules": learner.schedules.names,
         **learner.as_given,
         "options": [
-            [{name: _shown(value) for name, value in group.items()} for group in groups]
+            [{name: _repr_without_address(value) for name, value in group.items()} for group in groups]
             for groups in learner.given_options
         ],
     }
 
 
-def _shown(value: Any) -> str:
+def _repr_without_address(value: Any) -> str:
     return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
 
 
@@ -218,14 +218,14 @@ def _changed_options(
     ):
         for number, (given, before) in enumerate(zip(groups, saved, strict=False)):
             for name, value in given.items():
-                if name in before and before[name] != _shown(value):
+                if name in before and before[name] != _repr_without_address(value):
                     yield optimizer, number, name, value, before[name]
 
 
 def changed_optimizer_options(learner: LearnerParts, state: dict[str, Any]) -> list[str]:
     """Return which options of the optimizers the code gives otherwise than when the run was started."""
     return [
-        f"{name.removeprefix('initial_')}={_shown(value)} in the code, {saved} in the checkpoint"
+        f"{name.removeprefix('initial_')}={_repr_without_address(value)} in the code, {saved} in the checkpoint"
         + (f" (group {number})" if len(optimizer.param_groups) > 1 else "")
         for optimizer, number, name, value, saved in _changed_options(learner, state)
     ]

@@ -56,7 +56,7 @@ def decide_steps(hooks: UpdateHooks, learners: Sequence[LearnerParts], sums: Los
         evidence = verdict = None
         # on an accelerator nobody waits for this update's flags: the report of an earlier one is read instead
         if learner.delayed is None:
-            evidence = _look(learner, sums, measured)
+            evidence = _read_flags(learner, sums, measured)
             verdict = VERDICTS[evidence][learner.policy.nonfinite]
             if verdict is RAISE:
                 size = None if measured is None else float(measured)
@@ -116,7 +116,7 @@ def _measure(
     return measured
 
 
-def _look(learner: LearnerParts, sums: LossTotals, measured: Measured) -> UpdateEvidence:
+def _read_flags(learner: LearnerParts, sums: LossTotals, measured: Measured) -> UpdateEvidence:
     """Read the flags, which are there already (a CPU) or have to be waited for."""
     policy = learner.policy
     if sums.may_be_empty and not sums.total:

@@ -32,16 +32,16 @@ class ModuleSwitches:
         self._learner = learner
         self._options = LayerOptions(learner.module)
         self._at_exit: tuple[Switched, Moved] | None = None
-        self._at_start = self._now()
+        self._at_start = self._current_switches()
 
     def begin(self) -> None:
         """Take them as what the code begins with."""
         self._options.begin()
-        self._at_start = self._now()
+        self._at_start = self._current_switches()
 
     def note_exit(self) -> None:
         """Keep them: what code behind the loop switches before the run is saved, for a last evaluation, is not of the loop."""
-        self._at_exit = self._now(), self._options.moved()
+        self._at_exit = self._current_switches(), self._options.moved()
 
     def enter(self) -> None:
         """Be as they are: the loop goes on."""
@@ -58,7 +58,7 @@ class ModuleSwitches:
         return said | numbers
 
     def _kept(self) -> tuple[Switched, Moved]:
-        return (self._now(), self._options.moved()) if self._at_exit is None else self._at_exit
+        return (self._current_switches(), self._options.moved()) if self._at_exit is None else self._at_exit
 
     def state(self) -> dict[str, Any]:
         """Return what a checkpoint keeps: as the code began, and as they are."""
@@ -73,7 +73,7 @@ class ModuleSwitches:
             if name in saved and not self._begins_as(saved, name):
                 before, now = set(saved[_at_start(name)]), set(self._at_start[name])
                 listed = zip(words, (sorted(now - before), sorted(before - now)), strict=True)
-                found += [f"{word} {_first(names)}" for word, names in listed if names]
+                found += [f"{word} {_first_names(names)}" for word, names in listed if names]
         return found
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -89,7 +89,7 @@ class ModuleSwitches:
         """Whether the code begins as it did; a notebook's cell that is run again begins with a module as the loop has left it."""
         return self._at_start[name] in (saved[_at_start(name)], saved[name])
 
-    def _now(self) -> Switched:
+    def _current_switches(self) -> Switched:
         weights, module = self._learner.weights, self._learner.module
         return {
             "frozen": [name for name, parameter in weights.named if not parameter.requires_grad],
@@ -105,7 +105,7 @@ class ModuleSwitches:
     def _set_modes(self, others: set[str]) -> None:
         modes: dict[str, bool] = {}
         for path, layer in self._learner.module.named_modules():
-            layer.training = modes[path] = _around(path, modes) != (path in others)
+            layer.training = modes[path] = _mode_of_parent(path, modes) != (path in others)
 
     def _hold(self, names: set[str]) -> None:
         hold_statistics(self._learner.module, names)
@@ -118,10 +118,10 @@ def _at_start(name: str) -> str:
 def _layers_in_other_mode(module: nn.Module) -> list[str]:
     """Return the paths of the layers that are not in the mode of the module around them; nothing is around but training."""
     modes = {path: layer.training for path, layer in module.named_modules()}
-    return [path for path, mode in modes.items() if mode != _around(path, modes)]
+    return [path for path, mode in modes.items() if mode != _mode_of_parent(path, modes)]
 
 
-def _around(path: str, modes: dict[str, bool]) -> bool:
+def _mode_of_parent(path: str, modes: dict[str, bool]) -> bool:
     """Return the mode of the module around a layer; of one that is known by another path, the nearest further out."""
     while path:
         path = path.rpartition(".")[0]
@@ -130,6 +130,6 @@ def _around(path: str, modes: dict[str, bool]) -> bool:
     return True
 
 
-def _first(names: list[str]) -> str:
+def _first_names(names: list[str]) -> str:
     more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
     return ", ".join(name or "the module" for name in names[:_NAMED]) + more

@@ -87,7 +87,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
         try:
             plan.clear_gradients()
             # the others are asked once, however often this one tries
-            placed = placed or _place(plan, batch, cutting)
+            placed = placed or _position_in_global_batch(plan, batch, cutting)
             return accumulate_gradients(plan, loss, batch, cutting, placed)
         except AttemptTakenBackError:  # on all ranks
             plan.begin_anew(before)
@@ -95,7 +95,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
             continue
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
-            if clear := _explained(plan, error, again):
+            if clear := _clearer_error(plan, error, again):
                 raise clear from error
             may_shrink = cutting.may_change and plan.hooks.division.may_shrink
             if not (may_shrink and update_is_out_of_memory(error)):
@@ -108,7 +108,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
         release_memory_for_update(plan.context.device)
 
 
-def _explained(plan: UpdatePlan, error: Exception, again: str | None) -> Exception | None:
+def _clearer_error(plan: UpdatePlan, error: Exception, again: str | None) -> Exception | None:
     """Return the error to raise for one of torch's; None where it says enough."""
     refusal = loss_compile_refusal(error) if plan.is_compiled else None
     return refusal or used_graph_error(error, again) or plan.hooks.explained(error)
@@ -150,7 +150,7 @@ def _count_to_split(batch: Batch, counting: BatchCounting, reason: str) -> int:
         raise
 
 
-def _place(plan: UpdatePlan, batch: Batch, cutting: BatchCutting) -> BatchPlacing:
+def _position_in_global_batch(plan: UpdatePlan, batch: Batch, cutting: BatchCutting) -> BatchPlacing:
     """Say where this process's part of the batch lies in the whole."""
     counting, division = cutting.counting, plan.hooks.division
     as_given = counting.split is None and cutting.decomposable

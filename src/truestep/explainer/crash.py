@@ -191,7 +191,7 @@ def _path_of(layer: Any, root: Any) -> str:
     return ""
 
 
-def read_crash(error: BaseException) -> Crash:
+def crash_from_exception(error: BaseException) -> Crash:
     """Return what is known of a live exception."""
     frames = []
     trail = error.__traceback__

@@ -10,7 +10,7 @@ from truestep.core.errors import TruestepError
 from truestep.core.frames import is_truestep_file
 from truestep.doctor.finding import Severity
 from truestep.explainer.catalogue import recognise_error
-from truestep.explainer.crash import Crash, CrashFrame, read_crash
+from truestep.explainer.crash import Crash, CrashFrame, crash_from_exception
 from truestep.explainer.explainer import Explainer, Match
 from truestep.explainer.explanation import TITLE, Explanation
 from truestep.explainer.page import ErrorCase
@@ -44,14 +44,14 @@ def annotate_error(error: BaseException) -> None:
 
 def explain_exception(error: BaseException) -> Explanation | None:
     """Explain a live exception, or the first that it came from which is known."""
-    whole = read_crash(error)
+    whole = crash_from_exception(error)
     if is_answered_by_message(whole, error):
         return None
     if (found := own_code_mistake(whole, error)) is not None:
         return found
     outer = whole.frames
     for each in _chain(error):
-        for crash in _with_inner(_with_users_line(read_crash(each), outer)):
+        for crash in _with_inner(_with_users_line(crash_from_exception(each), outer)):
             found = explain_crash(crash)
             if found is not None:
                 return found

@@ -118,7 +118,7 @@ def line_that_made_within(frame: CrashFrame, line: EvidenceLine, name: str) -> E
     returned = _last_return(code)
     if returned is None:
         return None
-    value = _part(assignment.targets[0], returned.value, name)
+    value = _unpacked_value(assignment.targets[0], returned.value, name)
     if isinstance(value, ast.Name | ast.Attribute):
         return line_that_made(code.co_filename, ast.unparse(value), returned.lineno)
     return EvidenceLine(
@@ -157,7 +157,9 @@ def _last_return(code: types.CodeType) -> ast.Return | None:
     ]
     # By its first line: a file may define several functions of one name, methods above all.
     function = next((node for node in named if _first_line(node) == code.co_firstlineno), None)
-    returns = [node for node in _own(function) if isinstance(node, ast.Return) and node.value is not None]
+    returns = [
+        node for node in _own_nodes(function) if isinstance(node, ast.Return) and node.value is not None
+    ]
     return max(returns, key=lambda node: node.lineno, default=None)
 
 
@@ -166,7 +168,7 @@ def _first_line(function: ast.FunctionDef) -> int:
     return min([function.lineno, *(decorator.lineno for decorator in function.decorator_list)])
 
 
-def _own(function: ast.FunctionDef | None) -> Iterator[ast.AST]:
+def _own_nodes(function: ast.FunctionDef | None) -> Iterator[ast.AST]:
     """Yield the nodes of a function, but for those of the functions inside it."""
     waiting: list[ast.AST] = list(function.body) if function is not None else []
     while waiting:
@@ -176,7 +178,7 @@ def _own(function: ast.FunctionDef | None) -> Iterator[ast.AST]:
             waiting += ast.iter_child_nodes(node)
 
 
-def _part(target: ast.AST, value: ast.AST | None, name: str) -> ast.AST | None:
+def _unpacked_value(target: ast.AST, value: ast.AST | None, name: str) -> ast.AST | None:
     """Return the part of what is returned that a name is given."""
     if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts):
         pairs = zip(target.elts, value.elts, strict=True)

@@ -57,10 +57,10 @@ def crashed_line_text(path: str, number: int) -> str:
 
 def crashed_line_without_strings(path: str, number: int) -> str:
     """Return one line, stripped, for a line that the traceback does not show: its strings may be secrets."""
-    return _STRING.sub(_kept, crashed_line_text(path, number))
+    return _STRING.sub(_keep_device_literal, crashed_line_text(path, number))
 
 
-def _kept(literal: re.Match[str]) -> str:
+def _keep_device_literal(literal: re.Match[str]) -> str:
     return literal[0] if _DEVICE.fullmatch(literal[0]) else '"..."'
 
 

@@ -24,16 +24,16 @@ class InstrumentedCall:
     def add(self, layer: Layer) -> None:
         """Put a layer around all others."""
         self._layers.append(layer)
-        self._put(self._around(self.called, layer))
+        self._put(self._wrap_in_layer(self.called, layer))
 
     def remove(self, layer: Layer) -> None:
         """Take a layer away; behind the last the original is there again."""
         self._layers.remove(layer)
-        self._put(functools.reduce(self._around, self._layers, self.original))
+        self._put(functools.reduce(self._wrap_in_layer, self._layers, self.original))
         if not self._layers and _calls.get(key := _key(*self._place)) is self:
             del _calls[key]
 
-    def _around(self, inner: Call, layer: Layer) -> Call:
+    def _wrap_in_layer(self, inner: Call, layer: Layer) -> Call:
         return functools.wraps(self.original)(layer(inner))
 
     def _put(self, called: Call) -> None:

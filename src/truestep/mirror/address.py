@@ -71,7 +71,7 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
     Where nothing was given, TRUESTEP_MIRROR is the address of all runs, to which the directory is added.
     """
     if given is not None:
-        return _apart(check_mirror_address(given), chosen)
+        return _refuse_folder_inside_run(check_mirror_address(given), chosen)
     if not (base := os.environ.get(VARIABLE)):
         return None
     path = Path(directory) if directory is not None else Path("runs") / chosen.name
@@ -82,10 +82,10 @@ def mirror_of_run(given: Any, directory: Any, chosen: Path) -> str | None:
             f"The run directory {str(path)!r} leads upwards, so that {VARIABLE} can't be continued by it. Give a path below the "
             "working directory, an absolute one, or ts.Run(..., mirror=...)."
         )
-    return _apart("/".join([check_mirror_address(base), *map(quote, parts)]), chosen)
+    return _refuse_folder_inside_run("/".join([check_mirror_address(base), *map(quote, parts)]), chosen)
 
 
-def _apart(address: str, directory: Path) -> str:
+def _refuse_folder_inside_run(address: str, directory: Path) -> str:
     """Return an address; raises an OptionError for a shared disk's folder that lies in the run's own directory."""
     is_file = address.startswith("file://")
     place = Path(path_of_file_address(unquote(urlsplit(address).path))) if is_file else None

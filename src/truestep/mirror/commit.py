@@ -144,7 +144,7 @@ def parse_commit(key: str, data: bytes) -> StoredCommit:
             raise ValueError(f"it is of format {body['format']!r} and was written as {body['key']!r}")
         manifest = body["manifest"].encode()
         kind = digest_of_format(parse_manifest(manifest, contents=False).format).name
-        beside = {_beside(name): _file(entry, kind) for name, entry in body["beside"].items()}
+        beside = {_safe_file_name(name): _file(entry, kind) for name, entry in body["beside"].items()}
         files = {name: _file(entry, kind) for name, entry in body["files"].items()}
         commit = StoredCommit(key=key, manifest_bytes=manifest, files=files, beside=beside)
         commit.check()
@@ -153,7 +153,7 @@ def parse_commit(key: str, data: bytes) -> StoredCommit:
     return commit
 
 
-def _beside(name: str) -> str:
+def _safe_file_name(name: str) -> str:
     """Accept names that a run itself writes: nothing may reach outside of its directory."""
     if not _BESIDE.fullmatch(name):
         raise ValueError(f"{name!r} is no file of a run")

@@ -74,7 +74,7 @@ class RunMirror:
             ending = self._ending.is_set()  # asked first: what was saved before is seen below
             try:
                 if not (idle := self._is_idle()):
-                    self._back()
+                    self._store_reached_again()
             except FencedError:
                 return
             except StoreError as error:
@@ -125,7 +125,7 @@ class RunMirror:
                 "the newest checkpoint is sent when it can be."
             )
 
-    def _back(self) -> None:
+    def _store_reached_again(self) -> None:
         if self._said_away:
             self.said.append(f"the store {self.address} is reached again")
         self._away_since, self._said_away, self._pause = None, 0.0, LOOK_SECONDS

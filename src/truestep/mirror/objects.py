@@ -168,7 +168,7 @@ class MirrorObjects:
         try:
             return request()
         except Exception as error:
-            raise _explained(error) from error
+            raise _short_store_error(error) from error
 
     def _in_time(self, request: Callable[[], Coroutine[Any, Any, T]]) -> T:
         async def begun() -> T:
@@ -188,7 +188,7 @@ class MirrorObjects:
         except (FileNotFoundError, StoreError):
             raise
         except Exception as error:
-            raise _explained(error) from error
+            raise _short_store_error(error) from error
 
     def _refuse_late(self) -> None:
         if time.monotonic() >= self._end:
@@ -213,10 +213,10 @@ def _open_store(address: str, *, is_made: bool) -> "ObjectStore":
             return LocalStore(path_of_file_address(unquote(urlsplit(address).path)), mkdir=is_made)
         return from_url(address, client_options=client, retry_config=retries)
     except Exception as error:  # without a request: of a server it is what the environment says, and stays
-        raise (StoreAwayError if is_folder else StoreRefusesError)(str(_explained(error))) from error
+        raise (StoreAwayError if is_folder else StoreRefusesError)(str(_short_store_error(error))) from error
 
 
-def _explained(error: Exception) -> Exception:
+def _short_store_error(error: Exception) -> Exception:
     """Return a failure with what the store said, or one line of what the client did: the rest is for its developers."""
     told = _TOLD.search(str(error))
     line = f"{told[2]} ({told[1]})" if told else str(error).partition("\n")[0]

@@ -22,12 +22,12 @@ def forward_arguments(model: nn.Module, batch: Any) -> Arguments:
     # A named tuple is one argument: a forward that takes it asks for its fields.
     if isinstance(batch, tuple) and not hasattr(batch, "_fields"):
         return batch, {}
-    if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch) and _has(model, batch):
+    if isinstance(batch, Mapping) and all(isinstance(key, str) for key in batch) and _accepts(model, batch):
         return (), dict(batch)
     return (batch,), {}
 
 
-def _has(model: nn.Module, batch: Mapping[str, Any]) -> bool:
+def _accepts(model: nn.Module, batch: Mapping[str, Any]) -> bool:
     try:
         parameters = inspect.signature(model.forward).parameters
     except (TypeError, ValueError):

@@ -93,7 +93,7 @@ def _nearest_names_text(word: str, known: list[str]) -> str:
     return f"The nearest of {len(known)} names are: {', '.join(close)}. Patterns are those of a shell, such as {known[-1][:1]}*."
 
 
-def selector_matches(selector: Selector, name: str, module: nn.Module) -> bool:
+def layer_matches(selector: Selector, name: str, module: nn.Module) -> bool:
     """Tell whether a kind or a name pattern chooses this layer; the root's name is the empty string."""
     return fnmatchcase(name, selector) if isinstance(selector, str) else isinstance(module, selector)
 

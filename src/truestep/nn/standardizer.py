@@ -59,7 +59,7 @@ class Standardizer:
         rows = moved.reshape(observations.numel(), features.numel())
         counted = self._without_nan(rows, _row_weights(weights, observations, rows))
         found = moments.measure_moments(rows, counted)
-        self._take(StreamMoments(*(part.reshape(features).cpu() for part in found)))
+        self._merge_moments(StreamMoments(*(part.reshape(features).cpu() for part in found)))
         return self
 
     def merge(self, other: "Standardizer") -> "Standardizer":
@@ -68,7 +68,7 @@ class Standardizer:
             raise TypeError(f"A Standardizer merges with another one, got {a_type(other)}.")
         if other._moments is not None:
             self._check_features(other._moments.weight.shape)
-            self._take(other._moments)
+            self._merge_moments(other._moments)
         return self
 
     def all_merge(self, group: Any = None) -> "Standardizer":
@@ -177,7 +177,7 @@ class Standardizer:
             )
         return weights
 
-    def _take(self, found: StreamMoments) -> None:
+    def _merge_moments(self, found: StreamMoments) -> None:
         merged = found if self._moments is None else moments.merge_moments(self._moments, found)
         if not all(bool(part.isfinite().all()) for part in merged):
             raise ValueError(

@@ -188,7 +188,7 @@ class LinePattern:
         last, num_lines = [*parts][-1], text.count(b"\n")
         between, expected = marked.translate(None, _NUMBERS), b"".join(parts)
         if between == expected * num_lines:
-            return self._of(marked[:-1], list(range(num_lines)), [], b"")
+            return self._decode(marked[:-1], list(range(num_lines)), [], b"")
         *lines, behind = marked.split(last)
         fits = [each == expected[:-1] for each in between.split(last)[:-1]]
         if len(lines) != num_lines or behind:
@@ -198,9 +198,9 @@ class LinePattern:
         rest = begin + last.join([lines[number] for number in left]) + end
         for mark, part in parts.items():
             rest = rest.replace(mark, part)
-        return self._of(b",".join([lines[number] for number in rows]), rows, left, rest)
+        return self._decode(b",".join([lines[number] for number in rows]), rows, left, rest)
 
-    def _of(self, numbers: bytes, rows: list[int], left: list[int], rest: bytes) -> AlikeRows | None:
+    def _decode(self, numbers: bytes, rows: list[int], left: list[int], rest: bytes) -> AlikeRows | None:
         try:
             # JSON says what a number is, here as everywhere.
             found = json.loads(f"[{numbers.translate(_TO_COMMAS).decode()}]")

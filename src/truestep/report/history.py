@@ -33,7 +33,7 @@ NOTHING = MetricsMark(0, 0)
 
 def cut_back_metrics(path: Path, mark: MetricsMark, others: Sequence[MetricsMark] = ()) -> bool:
     """Let the file end after `mark`, and keep what any of the `others` needs; False where marked lines were changed or lost."""
-    kept = {file: read_regular_file(file) for file in _kept(path)}
+    kept = {file: read_regular_file(file) for file in _older_files(path)}
     current = _content(path)
     # By checksum, not by name: which of the files a checkpoint was saved beside is written nowhere.
     source = next((content for content in (current, *kept.values()) if mark.is_in(content)), None)
@@ -57,7 +57,7 @@ def cut_back_metrics(path: Path, mark: MetricsMark, others: Sequence[MetricsMark
 def forget_kept_metrics(path: Path, needed: Sequence[MetricsMark]) -> None:
     """Remove what was kept of `path` and none of the `needed` is found in alone."""
     current = _content(path)
-    for file in _kept(path):
+    for file in _older_files(path):
         content = read_regular_file(file)
         if not any(mark.is_in(content) and not mark.is_in(current) for mark in needed):
             file.unlink()
@@ -65,12 +65,12 @@ def forget_kept_metrics(path: Path, needed: Sequence[MetricsMark]) -> None:
 
 def metrics_histories(path: Path) -> list[Path]:
     """Return the file and what is kept beside it."""
-    return [path, *_kept(path)]
+    return [path, *_older_files(path)]
 
 
 def is_kept_metrics_file(path: Path) -> bool:
     """Whether anything of `path` is kept beside it."""
-    return bool(_kept(path))
+    return bool(_older_files(path))
 
 
 def _content(path: Path) -> bytes:
@@ -80,7 +80,7 @@ def _content(path: Path) -> bytes:
         return b""
 
 
-def _kept(path: Path) -> list[Path]:
+def _older_files(path: Path) -> list[Path]:
     return sorted(path.parent.glob(f".{path.stem}-[0-9]*{path.suffix}"))
 
 

@@ -62,9 +62,9 @@ def _map(
         name
         for look in looks
         for name, layer in look["layers"].items()
-        if (kinds is None or layer.get("kind") in kinds) and _value(layer, key) is not None
+        if (kinds is None or layer.get("kind") in kinds) and _plotted_value(layer, key) is not None
     )
-    rows = [[_value(look["layers"].get(name, {}), key) for look in looks] for name in names]
+    rows = [[_plotted_value(look["layers"].get(name, {}), key) for look in looks] for name in names]
     if not names:
         return None
     return HeatMap(
@@ -72,7 +72,7 @@ def _map(
     )
 
 
-def _value(layer: dict[str, Any], key: str) -> float | None:
+def _plotted_value(layer: dict[str, Any], key: str) -> float | None:
     value: Any = layer.get(key)
     if key == "ratio":
         update, weight = layer.get("update"), layer.get("weight")

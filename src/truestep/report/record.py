@@ -111,7 +111,7 @@ def _read_metrics(path: Path, record: ReportedRun) -> list[tuple[int, str, Media
         for columns in read_metric_columns(path):
             num_spoiled += columns.num_spoiled
             media += columns.media
-            _take(columns, record)
+            _append_columns(columns, record)
     except FileNotFoundError:
         return media
     except OSError as error:
@@ -123,7 +123,7 @@ def _read_metrics(path: Path, record: ReportedRun) -> list[tuple[int, str, Media
     return media
 
 
-def _take(columns: MetricColumns, record: ReportedRun) -> None:
+def _append_columns(columns: MetricColumns, record: ReportedRun) -> None:
     """Add lines to the curves."""
     steps = columns.steps
     if len(steps):
@@ -132,9 +132,9 @@ def _take(columns: MetricColumns, record: ReportedRun) -> None:
         record.first_step = least if record.num_lines == 0 else min(record.first_step, least)
         record.last_step = max(record.last_step, int(steps.max()))
         record.num_lines += len(steps)
-        record.elapsed = _add(record.elapsed, steps, columns.elapsed_seconds)
+        record.elapsed = _append_to_curve(record.elapsed, steps, columns.elapsed_seconds)
     for name, (its_steps, values) in columns.values.items():
-        record.curves[name] = _add(record.curves.get(name), its_steps, values)
+        record.curves[name] = _append_to_curve(record.curves.get(name), its_steps, values)
 
 
 def _take_epochs(epochs: Steps, steps: Steps, record: ReportedRun) -> None:
@@ -144,7 +144,7 @@ def _take_epochs(epochs: Steps, steps: Steps, record: ReportedRun) -> None:
         record.epoch_ends[epoch] = max(last, record.epoch_ends.get(epoch, last))
 
 
-def _add(curve: ChartCurve | None, steps: Steps, values: Values) -> ChartCurve:
+def _append_to_curve(curve: ChartCurve | None, steps: Steps, values: Values) -> ChartCurve:
     curve = curve or ChartCurve(first_step=int(steps[0]))
     curve.add(steps, values)
     return curve

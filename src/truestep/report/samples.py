@@ -41,7 +41,7 @@ def read_reported_media(directory: Path, lines: Iterable[tuple[int, str, MediaLi
     room, groups = MAX_BYTES, []
     for name, logged in by_name.items():
         shown: list[MediaOnPage] = []
-        for step, line in reversed(_spread(logged)):
+        for step, line in reversed(_evenly_spaced(logged)):
             content, problem = _content(directory, line.file, room)
             room -= len(content or b"")
             note = "; ".join(filter(None, [line.note, problem]))
@@ -52,7 +52,7 @@ def read_reported_media(directory: Path, lines: Iterable[tuple[int, str, MediaLi
     return groups
 
 
-def _spread(logged: list[tuple[int, MediaLine]]) -> list[tuple[int, MediaLine]]:
+def _evenly_spaced(logged: list[tuple[int, MediaLine]]) -> list[tuple[int, MediaLine]]:
     """Return at most MAX_SHOWN of them, the first and the last among these."""
     if len(logged) <= MAX_SHOWN:
         return logged

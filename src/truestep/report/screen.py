@@ -29,31 +29,29 @@ PERIODS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 def run_list_table(found: RunList) -> RenderableType:
     """Return the table, why runs ended early, and what can be done next."""
     if not found.runs:
-        return Text(f"There are no runs in {_plain(found.folder)}. A script with ts.Run(...) makes one.")
+        return Text(f"There are no runs in {_safe(found.folder)}. A script with ts.Run(...) makes one.")
     metrics = {run.metric for run in found.runs if run.metric}
     metric = metrics.pop() if len(metrics) == 1 else None
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     table.add_column("run", overflow="fold")
-    for heading in ("state", "step", f"best {_plain(metric)}" if metric else "best", "size", "changed"):
+    for heading in ("state", "step", f"best {_safe(metric)}" if metric else "best", "size", "changed"):
         is_number = heading in ("step", "size")
         table.add_column(heading, justify="right" if is_number else "left", overflow="fold")
     now = datetime.now(UTC)
     for run in found.runs:
         state = Text(run.state, STYLES[run.state])
         cells = (f"{run.step:,}", _best(run, named=metric is None), byte_size(run.size_bytes), _ago(run, now))
-        table.add_row(Text(_plain(run.directory)), state, *map(Text, cells))
+        table.add_row(Text(_safe(run.directory)), state, *map(Text, cells))
     return Group(table, *_reasons(found), *_next(found))
 
 
 def run_comparison_table(found: RunComparison) -> RenderableType:
     """Return what differs and the best values, a column for each run; of one run the best values alone."""
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
-    for heading in ("", *map(_plain, found.runs)):
+    for heading in ("", *map(_safe, found.runs)):
         table.add_column(heading, overflow="fold")
     for each in found.differences:
-        table.add_row(
-            Text(_plain(each.setting)), *(Text(_plain(setting_text(value))) for value in each.values)
-        )
+        table.add_row(Text(_safe(each.setting)), *(Text(_safe(setting_text(value))) for value in each.values))
     if len(found.runs) > 1 and not found.differences:
         table.add_row(
             Text("settings"),
@@ -62,7 +60,7 @@ def run_comparison_table(found: RunComparison) -> RenderableType:
     for best in found.best:
         cells = [f"{number_text(each.value)} at {each.step:,}" if each else "-" for each in best.values]
         styles = ["bold green" if place == best.best_run else "" for place in range(len(cells))]
-        table.add_row(Text(f"best {_plain(best.metric)}"), *map(Text, cells, styles))
+        table.add_row(Text(f"best {_safe(best.metric)}"), *map(Text, cells, styles))
     table.add_row(Text("steps"), *(Text(f"{step:,}") for step in found.steps))
     table.add_row(Text("time"), *(Text(duration_text(seconds)) for seconds in found.elapsed_seconds))
     return Group(*_winner(found), table, *_circumstances(found))
@@ -71,7 +69,7 @@ def run_comparison_table(found: RunComparison) -> RenderableType:
 def _circumstances(found: RunComparison) -> Iterator[RenderableType]:
     """Name what else differs; the page shows it whole."""
     if found.circumstances:
-        names = ", ".join(_plain(each.setting) for each in found.circumstances)
+        names = ", ".join(_safe(each.setting) for each in found.circumstances)
         yield Text(f"Also different (values on the page): {names}")
 
 
@@ -82,14 +80,14 @@ def _winner(found: RunComparison) -> Iterator[RenderableType]:
         value = first.values[first.best_run]
         assert value is not None
         where = f"{number_text(value.value)} at step {value.step:,}"
-        yield Text(f"Best {_plain(first.metric)}: {_plain(found.runs[first.best_run])}, {where}", "bold")
+        yield Text(f"Best {_safe(first.metric)}: {_safe(found.runs[first.best_run])}, {where}", "bold")
         yield Text()
 
 
 def _best(run: RunSummary, *, named: bool) -> str:
     if run.best_value is None or run.best_step is None:
         return "-"
-    name = f"{_plain(run.metric or '')} " if named else ""
+    name = f"{_safe(run.metric or '')} " if named else ""
     return f"{name}{number_text(run.best_value)} at {run.best_step:,}"
 
 
@@ -105,7 +103,7 @@ def _reasons(found: RunList) -> Iterator[RenderableType]:
     if told:
         yield Text()
     for run in told:
-        yield Text(f"{_plain(run.directory)}: {run.state}, {_plain(run.why or '')}")
+        yield Text(f"{_safe(run.directory)}: {run.state}, {_safe(run.why or '')}")
 
 
 def _next(found: RunList) -> Iterator[RenderableType]:
@@ -113,7 +111,7 @@ def _next(found: RunList) -> Iterator[RenderableType]:
     if len(logged) > 1:
         names = " ".join(_quoted(run.directory) for run in logged[:COMPARED])
         yield Text()
-        yield Text(f"Compare them: truestep report {_plain(names)}", "dim")
+        yield Text(f"Compare them: truestep report {_safe(names)}", "dim")
 
 
 def _quoted(name: str) -> str:
@@ -122,6 +120,6 @@ def _quoted(name: str) -> str:
     return shlex.quote(name)
 
 
-def _plain(text: str) -> str:
+def _safe(text: str) -> str:
     """Return a text without what a terminal would take for a command; a folder may be called anything."""
     return "".join(letter if letter.isprintable() else "?" for letter in text)

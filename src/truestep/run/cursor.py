@@ -48,14 +48,14 @@ class RunStreams(dict[str, StreamCursor]):
     @property
     def num_sources(self) -> int:
         """How many sources `run.data` has made."""
-        return sum(name != STEPS for name in self._made())
+        return sum(name != STEPS for name in self._opened())
 
     @property
     def labels(self) -> set[str]:
         """What the user knows the data by that is made."""
-        return {each.label for each in self._made().values()}
+        return {each.label for each in self._opened().values()}
 
-    def _made(self) -> dict[str, StreamCursor]:
+    def _opened(self) -> dict[str, StreamCursor]:
         """Return the streams whose data is there by now."""
         awaited = SourceAwaitedByRun
         return {name: each for name, each in self.items() if not isinstance(each.source, awaited)}
@@ -92,7 +92,7 @@ class RunStreams(dict[str, StreamCursor]):
 
     def drawn(self) -> dict[str, float]:
         """Return how many samples were drawn from each source of a mixture in the pass under way, as values to log."""
-        mixed = [(each.label, drawn) for each in self._made().values() if (drawn := each.source.drawn())]
+        mixed = [(each.label, drawn) for each in self._opened().values() if (drawn := each.source.drawn())]
         return {
             f"drawn/{label}/{name}" if len(mixed) > 1 else f"drawn/{name}": float(number)
             for label, drawn in mixed

@@ -56,7 +56,7 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
     launched = launcher_job()
     if launched is not None and launched.is_restart and (found := _of_earlier_attempt(base, launched)):
         return found
-    return _made(base, launched)
+    return _make_numbered_directory(base, launched)
 
 
 def _check_resume(resume: object) -> None:
@@ -87,7 +87,7 @@ def _check_resume(resume: object) -> None:
     check_choice("ts.Run", "resume", resume, RESUME)
 
 
-def _made(base: Path, launched: LauncherJob | None) -> Path:
+def _make_numbered_directory(base: Path, launched: LauncherJob | None) -> Path:
     """Make the first numbered directory that is free; two processes at once get two."""
     number = max([1, *(number for number, _ in _numbered(base))]) if base.exists() or _numbered(base) else 0
     while True:

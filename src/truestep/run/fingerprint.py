@@ -108,7 +108,7 @@ def script_arguments(hide: Hide) -> list[str] | None:
     script = source_of_main()
     if script is None or not sys.argv or Path(sys.argv[0]).name != script.name:
         return None
-    return hide_in_words(list(_own(sys.argv[1:])), hide)
+    return hide_in_words(list(_without_local_rank(sys.argv[1:])), hide)
 
 
 def changed_arguments(saved: list[str] | None, now: list[str] | None) -> list[str]:
@@ -122,7 +122,7 @@ def changed_arguments(saved: list[str] | None, now: list[str] | None) -> list[st
     return [f"the command line has {_options_text(new)}, before {_options_text(gone)}"]
 
 
-def _own(words: Sequence[str]) -> Iterator[str]:
+def _without_local_rank(words: Sequence[str]) -> Iterator[str]:
     """Yield the words but for the launcher's `--local-rank=0` or `--local-rank 0`."""
     for option in command_options(words):
         is_launchers = _LOCAL_RANK.match(option[0])

@@ -11,7 +11,7 @@ from truestep.core.files import read_regular_file
 from truestep.core.secret_values import hide_secrets
 from truestep.report.record import FINDINGS
 from truestep.run.directory import write_run_json
-from truestep.run.plain_noise import PlainNoise
+from truestep.run.own_random_draws import PlainNoise
 from truestep.run.state import RunState
 
 if TYPE_CHECKING:

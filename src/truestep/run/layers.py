@@ -79,7 +79,7 @@ class RunLayers:
             known = len(looks.findings)
             if new or self._num_seen % (1 << max(0, self._num_seen // FULL).bit_length()) == 0:
                 self._write(name, look, new)
-            self._tell(name, look)
+            self._send_to_trackers(name, look)
             for fault in dict.fromkeys(finding.fault for finding in new):
                 self._run.screen.say(_sentence([finding for finding in new if finding.fault == fault]))
 
@@ -98,7 +98,7 @@ class RunLayers:
                 f"the layers are not watched any more: {LAYERS} can't be written ({error.strerror})"
             )
 
-    def _tell(self, name: str, look: Look) -> None:
+    def _send_to_trackers(self, name: str, look: Look) -> None:
         if not len(self._run.trackers):
             return
         for each in look.layers:

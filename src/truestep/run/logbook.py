@@ -35,8 +35,8 @@ from truestep.report.history import (
 from truestep.report.media import MediaLine
 from truestep.report.metrics import MetricsFile, MetricsLine, read_metrics
 from truestep.run.media.folder import remove_unlisted_media
+from truestep.run.metrics_window import LogWindow, read_log_windows
 from truestep.run.trackers.hub import Trackers
-from truestep.run.window import LogWindow, read_log_windows
 
 Line = tuple[dict[str, Any], dict[str, float]]
 Values = dict[str, Tensor | NotedGradientNorm | float]
@@ -127,7 +127,7 @@ class RunLogbook:
     @property
     def newest(self) -> dict[str, float]:
         """The values logged last, by name."""
-        self._take()
+        self._write_readback()
         return self._newest
 
     @property
@@ -211,13 +211,13 @@ class RunLogbook:
         self._readback.push(where, values, at_hand=at_hand)
         if len(self._trackers) or now - self._read > READ_SECONDS or len(self._readback) >= READ_LINES:
             self._read = now
-            self._take()
+            self._write_readback()
 
     def flush(self) -> None:
         """Wait for values that are still on their way from the device, and write them."""
-        self._take(wait=True)
+        self._write_readback(wait=True)
 
-    def _take(self, *, wait: bool = False) -> None:
+    def _write_readback(self, *, wait: bool = False) -> None:
         if self._unread:
             unread, self._unread = self._unread, []
             self._compute_norms()
@@ -225,11 +225,11 @@ class RunLogbook:
         for where, values in list(self._readback.lines(wait=wait)):
             where["elapsed_seconds"] = round(where["elapsed_seconds"], 3)
             if self._writes:
-                self._tell(where, values)  # before it is written: a tracker may yet read the file
+                self._send_to_trackers(where, values)  # before it is written: a tracker may yet read the file
                 self.file.append(**where, values=values)
             self._newest.update(values)
 
-    def _tell(self, where: dict[str, Any], values: Mapping[str, float]) -> None:
+    def _send_to_trackers(self, where: dict[str, Any], values: Mapping[str, float]) -> None:
         self._trackers.scalars(values, where["step"], where["epoch"])
         for name, line in where.get("media", {}).items():
             self._trackers.media(name, line.kind, self._path.parent / line.file, where["step"])

@@ -142,13 +142,13 @@ class RunLoop:
         cursor = self._run.cursor
         is_late = stream.reader not in (reader, None)  # it has no part in the pass that is read now
         if stream.reader is reader:
-            self._left(stream)
+            self._loop_left_early(stream)
         if cursor.leader is stream and (stream.finished or cursor.cut):
             cursor.leader = None
         if leads:
             self._session.pass_closed(is_late=is_late)
 
-    def _left(self, stream: StreamCursor) -> None:
+    def _loop_left_early(self, stream: StreamCursor) -> None:
         """The loop was left before the source was exhausted; what was read beside a leader that is over is over with it."""
         cursor = self._run.cursor
         if stream.beside and cursor.leader is None:

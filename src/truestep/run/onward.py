@@ -33,12 +33,12 @@ class OnwardLoopPasses:
             try:
                 batch = next(reading)
             except StopIteration:
-                self._next_order(stream)
+                self._start_next_pass(stream)
                 continue
             self._open, self._place = reading, (stream.number, stream.batch + 1)
             yield batch
 
-    def _next_order(self, stream: "StreamCursor") -> None:
+    def _start_next_pass(self, stream: "StreamCursor") -> None:
         if stream.batch == 0:
             raise DataError(
                 f"{stream.label!r} gave no batch at all, and run.batches(source, limit=...) reads on until it has enough. Give "

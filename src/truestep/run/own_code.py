@@ -33,10 +33,10 @@ class CodeOfRun:
         """Return a hash of each file of the user's that is imported by now, by its path from the script's folder."""
         for name in [name for name in list(sys.modules) if name not in self._seen]:
             self._seen.add(name)
-            self._note(sys.modules[name])
+            self._hash_module(sys.modules[name])
         return dict(self._hashes)
 
-    def _note(self, module: ModuleType) -> None:
+    def _hash_module(self, module: ModuleType) -> None:
         path = _own_source_path(module)
         if path is None:
             return

@@ -40,22 +40,22 @@ class SharedResumeReading:
 
     def found(self, choose: Choose) -> Found:
         """Return what rank 0 chooses, read by all; raises a CheckpointError on all ranks where rank 0 finds nothing to use."""
-        return self._taken() if self._world.rank else self._offered(choose)
+        return self._receive_from_rank_0() if self._world.rank else self._offered(choose)
 
     def _offered(self, choose: Choose) -> Found:
         try:
             with self._world.busy(self._what):
                 found = choose(self._offer)
         except CheckpointError as error:
-            self._tell(refused=str(error))
+            self._send_to_ranks(refused=str(error))
             raise
         except BaseException as error:
             self._world.failed(error)
             raise
-        self._tell(chosen=found and found.name)
+        self._send_to_ranks(chosen=found and found.name)
         return None if found is None else (found.name, self._state)
 
-    def _taken(self) -> Found:
+    def _receive_from_rank_0(self) -> Found:
         """Read whatever rank 0 offers, until it has chosen."""
         while True:
             told = json.loads(self._world.give_bytes(None, self._what))
@@ -68,11 +68,11 @@ class SharedResumeReading:
                 warn_user(f"The checkpoint {path} was passed over: {damage}.")
 
     def _offer(self, checkpoint: Checkpoint) -> None:
-        self._tell(offered=checkpoint.name)
+        self._send_to_ranks(offered=checkpoint.name)
         if damage := self._read_by_all(checkpoint.path):
             raise DamagedCheckpointError(damage)
 
-    def _tell(self, **what: Any) -> None:
+    def _send_to_ranks(self, **what: Any) -> None:
         self._world.give_bytes(json.dumps(what).encode(), self._what)
 
     def _read_by_all(self, path: Path) -> str | None:

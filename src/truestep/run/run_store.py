@@ -159,7 +159,7 @@ class SavesInPieces:
 
     def __init__(self, world: World, directory: Path, *, background: bool) -> None:
         self._world, self._directory = world, directory
-        self._writer = CheckpointPartWriter(world.rank, tell=self._tell, background=background)
+        self._writer = CheckpointPartWriter(world.rank, tell=self._report_save, background=background)
         self.folder = ""
         """The name of the folder that rank 0 has begun."""
         self._lost: tuple[int, str] | None = None  # who has ended a save by writing nothing more
@@ -178,7 +178,7 @@ class SavesInPieces:
         """Finish the part in flight."""
         self._writer.close()
 
-    def _tell(self, folder: Path, problem: str | None) -> None:
+    def _report_save(self, folder: Path, problem: str | None) -> None:
         with suppress(RankError):  # the store is gone, and so is whoever would ask
             self._world.ask(lambda: self._world.notes.wrote(folder.name, problem))
 

@@ -65,7 +65,7 @@ class MirroredRun:
         """Say what there is to say; raises a RunDirectoryError once another process has gone on with the run."""
         if self._mirror is not None:
             # told first: what is said may explain why the check raises
-            self._tell(self._mirror)
+            self._print_mirror_messages(self._mirror)
             self._mirror.check()
 
     def attempt_noted(self) -> None:
@@ -79,9 +79,9 @@ class MirroredRun:
         mirror, self._mirror = self._mirror, None
         if mirror is not None:
             mirror.close(until)
-            self._tell(mirror)
+            self._print_mirror_messages(mirror)
 
-    def _tell(self, mirror: "RunMirror") -> None:
+    def _print_mirror_messages(self, mirror: "RunMirror") -> None:
         while mirror.said:
             self._say(mirror.said.popleft())
 

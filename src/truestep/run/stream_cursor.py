@@ -176,7 +176,7 @@ class StreamCursor:
 
     def changes(self, state: dict[str, Any]) -> list[str]:
         """Return how the data differs from what the place was saved with."""
-        return _changed(state["fingerprint"], self.source.fingerprint())
+        return _fingerprint_differences(state["fingerprint"], self.source.fingerprint())
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         """Take over the place; where the code gives batches of another size, at the sample that it was at, or just before."""
@@ -211,7 +211,7 @@ def _batch_size(fingerprint: dict[str, Any]) -> int | None:
     return size
 
 
-def _changed(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
+def _fingerprint_differences(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
     """Return what differs of two fingerprints, with the values of both."""
     found = []
     for key in sorted(saved.keys() | now.keys()):
@@ -219,7 +219,7 @@ def _changed(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
         if before == after:
             continue
         if isinstance(before, dict) and isinstance(after, dict):
-            found += _changed(before, after)
+            found += _fingerprint_differences(before, after)
         elif key == "content":
             found.append(
                 "the content of its samples differs: what is drawn, as by random_split, is drawn with a seed or after ts.Run"

@@ -195,7 +195,9 @@ def apart(how, models, folder):
 if __name__ == "__main__":
     # so that a model that a test can train has several
     first_message.MOST_BYTES, buckets.BUCKET_BYTES = 100_000, 1 << 15
-    agreement.SECONDS_BETWEEN = 1e9  # where steps take long, each is followed by a meeting about what all do next
+    agreement.SECONDS_BETWEEN = (
+        1e9  # where steps take long, each is followed by a meeting about what all do next
+    )
     if sys.argv[1] == "apart":
         apart(*sys.argv[2:4], Path(sys.argv[4]))
     else:

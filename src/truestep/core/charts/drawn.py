@@ -47,19 +47,19 @@ def axis_ticks(axis: ChartAxis) -> list[tuple[float, str]]:
     return list(zip(places, axis.labels(), strict=True))
 
 
-def _short(value: float) -> float | None:
+def _round_to_6_digits(value: float) -> float | None:
     return float(f"{value:.6g}") if math.isfinite(value) else None
 
 
 def _columns(points: Sequence[ChartPoint]) -> dict[str, object]:
     columns: dict[str, object] = {
         "steps": [round(point.step) for point in points],
-        "mean": [_short(point.mean) for point in points],
+        "mean": [_round_to_6_digits(point.mean) for point in points],
     }
     if any(point.num_values > 1 for point in points):
         columns |= {
-            "low": [_short(point.low) for point in points],
-            "high": [_short(point.high) for point in points],
+            "low": [_round_to_6_digits(point.low) for point in points],
+            "high": [_round_to_6_digits(point.high) for point in points],
             "count": [point.num_values for point in points],
         }
     spoiled = {

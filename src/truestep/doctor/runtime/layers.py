@@ -47,7 +47,9 @@ class WatchedLayerHooks:
         self._operations.switch(True)
         self._handles = [
             module_calls.register_module_forward_pre_hook(self._before),
-            module_calls.register_module_forward_hook(self._after, with_kwargs=True, always_call=True),
+            module_calls.register_module_forward_hook(
+                self._after_forward, with_kwargs=True, always_call=True
+            ),
         ]
 
     def _detach(self) -> None:
@@ -65,7 +67,7 @@ class WatchedLayerHooks:
                 self._operations.switch(False)
                 self._unfollowed = module
 
-    def _after(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
+    def _after_forward(self, module: nn.Module, args: tuple[Any, ...], *rest: Any) -> None:
         dispatcher = self._dispatcher
         if not watch_may_look() or not dispatcher.sees():
             return

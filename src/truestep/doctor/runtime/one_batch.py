@@ -76,11 +76,11 @@ class OneBatchProbe:
             args = [self._part(each) for each in self.forward.args]
             kwargs = {name: self._part(each) for name, each in self.forward.kwargs.items()}
             values = _descend(
-                lambda: self._value(first_watched_tensor(trial.module(*args, **kwargs))), trained
+                lambda: self._mean_loss(first_watched_tensor(trial.module(*args, **kwargs))), trained
             )
             constant = torch.zeros_like(self.loss.input[:1]).detach().requires_grad_()
             shape = self._part(self.loss.input).shape
-            floor = _descend(lambda: self._value(constant.expand(shape)), [constant], rate=0.1)
+            floor = _descend(lambda: self._mean_loss(constant.expand(shape)), [constant], rate=0.1)
         half = min(values[: len(values) // 2 + 1])
         return ProbeLearning(values[0], half, min(values), min(floor), len(values) - 1)
 
@@ -89,7 +89,7 @@ class OneBatchProbe:
             return value.detach()[: self.examples]
         return value.detach() if isinstance(value, Tensor) else value
 
-    def _value(self, output: Tensor | None) -> Tensor:
+    def _mean_loss(self, output: Tensor | None) -> Tensor:
         assert output is not None
         given = output.reshape(self._part(self.loss.input).shape)
         value: Tensor = getattr(F, self.loss.name)(given, self._part(self.loss.target), **self.loss.options)

@@ -66,7 +66,7 @@ def is_accumulation(node: ast.expr) -> bool:
 
 
 def _of_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> str | None:
-    if (counted := _of_counter(module, node)) is not None:
+    if (counted := _counted_by(module, node)) is not None:
         return counted
     found = {counted_unit(module, value, depth + 1) for value in given(module, node)}
     return found.pop() if len(found) == 1 else None
@@ -102,7 +102,7 @@ def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAs
     return found
 
 
-def _of_counter(module: SourceModule, node: ast.expr) -> str | None:
+def _counted_by(module: SourceModule, node: ast.expr) -> str | None:
     """Return what `step += 1` counts: the updates, under a test of the window."""
     added = [
         each

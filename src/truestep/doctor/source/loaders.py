@@ -18,7 +18,9 @@ from truestep.doctor.source.values import argument, behind
 TRAINED, EVALUATED = "trained", "evaluated"
 
 
-def _through(module: SourceModule, trace: Trace, loop: TraceFrame) -> LocatedExpression | None:
+def _loader_through_wrappers(
+    module: SourceModule, trace: Trace, loop: TraceFrame
+) -> LocatedExpression | None:
     source = loop.node.iter if isinstance(loop.node, ast.For) else None
     contexts = trace.contexts
     if contexts is not None:
@@ -40,7 +42,7 @@ def trained_on(module: SourceModule) -> Iterator[LocatedExpression]:
     for trace in module.traces:
         for loop in trace.training_loops():
             frames = [frame for frame in loop.path if frame.kind == "loop"]
-            found = _through(module, trace, frames[-1])
+            found = _loader_through_wrappers(module, trace, frames[-1])
             if found is not None:
                 yield found
     yield from _of_library(module, TRAINED)
@@ -51,7 +53,7 @@ def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
     for trace in module.traces:
         for forward in evaluations_of(module, trace):
             loops = [frame for frame in forward.path if frame.kind == "loop"]
-            found = _through(module, trace, loops[-1]) if loops else None
+            found = _loader_through_wrappers(module, trace, loops[-1]) if loops else None
             if found is not None and not trace.within(forward.loop_path(), "backward", "step"):
                 yield found
     yield from _of_library(module, EVALUATED)

@@ -209,13 +209,13 @@ def is_never_taken(module: SourceModule, node: ast.AST, made: ast.Call | None = 
     values = SettledValues(module, made)
     below = node
     for above in module.ancestors(node):
-        if any(values.holds(test) is way for test, way in _excluding(above, below)):
+        if any(values.holds(test) is way for test, way in _tests_that_skip(above, below)):
             return True
         below = above
     return False
 
 
-def _excluding(above: ast.AST, below: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+def _tests_that_skip(above: ast.AST, below: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
     """Yield the tests, and how they end, with which a part of a node is not reached."""
     match above:
         case ast.IfExp() if below is not above.test:

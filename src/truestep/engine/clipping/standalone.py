@@ -46,12 +46,12 @@ def clip_gradients(
         LossError: no parameter has a gradient, or (NonFiniteError) one is NaN or infinite and `nonfinite` is "raise".
     """
     kind = _kind_of(clip, nonfinite, scaler)
-    gradients = _gradients(_named(parameters))
+    gradients = _gradients(_unique_parameters(parameters))
     if scaler is not None or optimizer is not None:
         _unscale(scaler, optimizer, gradients)
     parts = _by_device(gradients)
     norms = [_norm(part.tensors, kind.norm_type) for part in parts]
-    norm = norms[0] if len(norms) == 1 else _joined(norms, kind.norm_type)
+    norm = norms[0] if len(norms) == 1 else _norm_of_norms(norms, kind.norm_type)
     if nonfinite == "raise" and not torch.isfinite(norm):
         raise _nonfinite_error(gradients, norm)
     for part in parts:
@@ -75,7 +75,7 @@ def _kind_of(clip: object, nonfinite: str, scaler: object) -> Clip:
     return kind
 
 
-def _named(parameters: Any) -> dict[str, Tensor]:
+def _unique_parameters(parameters: Any) -> dict[str, Tensor]:
     """Return the parameters by name, each once."""
     named: dict[str, Tensor] = {}
     seen: set[int] = set()
@@ -189,12 +189,12 @@ def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
     kinds = dict.fromkeys(tensor.dtype for tensor in tensors)
     if len(kinds) == 1:
         return total_gradient_norm(tensors, norm_type)
-    return _joined(
+    return _norm_of_norms(
         [total_gradient_norm([t for t in tensors if t.dtype == kind], norm_type) for kind in kinds], norm_type
     )
 
 
-def _joined(norms: list[Tensor], norm_type: float) -> Tensor:
+def _norm_of_norms(norms: list[Tensor], norm_type: float) -> Tensor:
     """Return the norm of several parts' norms, on the first one's device."""
     dtype = torch.float64 if any(norm.dtype == torch.float64 for norm in norms) else torch.float32
     stacked = torch.stack([norm.to(norms[0].device, dtype) for norm in norms])

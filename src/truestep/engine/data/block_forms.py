@@ -15,15 +15,15 @@ Sizes = Iterable[int] | None
 
 def data_block_sizes(data: Any) -> Sizes:
     """Return how many samples lie together in each of the data's own blocks; None where it does not say so."""
-    return _first(data, (_method, _shards, _chunks, _joined, _arrow_chunks, _row_groups))
+    return _first_sizes(data, (_method, _shards, _chunks, _concat_sizes, _arrow_chunks, _row_groups))
 
 
 def shard_sizes(data: Any) -> Sizes:
     """Return the same for what is a data set of shards by its class alone: a shuffle of it is worth a word."""
-    return _first(data, (_method, _shards, _chunks))
+    return _first_sizes(data, (_method, _shards, _chunks))
 
 
-def _first(data: Any, looks: Iterable[Callable[[Any], Sizes]]) -> Sizes:
+def _first_sizes(data: Any, looks: Iterable[Callable[[Any], Sizes]]) -> Sizes:
     return next((found for look in looks if (found := look(data)) is not None), None)
 
 
@@ -55,7 +55,7 @@ def _chunks(data: Any) -> Sizes:
     return [end - start for start, end in regions]
 
 
-def _joined(data: Any) -> Sizes:
+def _concat_sizes(data: Any) -> Sizes:
     if not isinstance(data, ConcatDataset):
         return None
     return [int(size) for size in np.diff([0, *data.cumulative_sizes])]

@@ -32,8 +32,8 @@ def with_sizes(shuffle: BlockShuffle, data: Any) -> BlockShuffle:
     if sizes is None:
         source = "block=" if shuffle.block is not None else "what the data tells of its blocks"
         raise DataError(
-            f"BlockShuffle of this {kind}: {source} is {_shown(told)}, and not a whole number of at least 0 for each block. Give "
-            "the number of samples of each block, in the order of the data, as in BlockShuffle(block=[1000, 1000, 500])."
+            f"BlockShuffle of this {kind}: {source} is {_short_repr(told)}, and not a whole number of at least 0 for each block. "
+            "Give the number of samples of each block, in the order of the data, as in BlockShuffle(block=[1000, 1000, 500])."
         )
     if sum(sizes) != total:
         raise DataError(
@@ -59,7 +59,7 @@ def _whole_numbers(told: Any) -> list[int] | None:
         return None
 
 
-def _shown(told: Any) -> str:
+def _short_repr(told: Any) -> str:
     shown = repr(told)
     return shown if len(shown) <= 80 else f"{shown[:77]}..."
 

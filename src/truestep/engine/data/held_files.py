@@ -36,7 +36,7 @@ def files_held_by(data: Any) -> list[HeldFile]:
         named = _mapped_path(value) or _open_path(value)
         if named is not None and (held := _looked_at(*named)) is not None:
             found.setdefault(held.path, held)
-        for part in _parts(value):
+        for part in _children_without_code(value):
             if not isinstance(part, _PLAIN) and id(part) not in seen:
                 seen.add(id(part))
                 waiting.append(part)
@@ -69,7 +69,7 @@ def _open_path(value: Any) -> tuple[str, bool] | None:
     return (os.fsdecode(name), False) if isinstance(name, (str, bytes)) else None
 
 
-def _parts(value: Any) -> Iterator[Any]:
+def _children_without_code(value: Any) -> Iterator[Any]:
     """Yield what an object of the user's holds; nothing is asked for that could run code of its own, or import something."""
     if isinstance(value, (np.ndarray, torch.Tensor, io.IOBase, ModuleType)):
         return

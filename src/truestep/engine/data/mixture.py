@@ -128,7 +128,7 @@ class MixtureDraws:
         given = self.mixture.weights
         if not callable(given):
             return _checked(given, self.mixture.sources, "weights")
-        return _checked(_asked(given, batch), self.mixture.sources, f"weights at batch {batch}")
+        return _checked(_weights_at(given, batch), self.mixture.sources, f"weights at batch {batch}")
 
     def counts(self, epoch: int, batches: int) -> Counts:
         """Return how many samples the first batches of an epoch were drawn from each source; counted on from what is known."""
@@ -166,7 +166,7 @@ class MixtureDraws:
         return {"names": self.names, "weights": told, "at_end": self.mixture.at_end}
 
 
-def _asked(schedule: Callable[[int], Weights], batch: int) -> Weights:
+def _weights_at(schedule: Callable[[int], Weights], batch: int) -> Weights:
     """Return what a schedule gives for a batch."""
     try:
         return schedule(batch)

@@ -10,10 +10,10 @@ import torch
 from truestep.core.errors import DataError
 from truestep.engine.batches import Making, batch_rows
 from truestep.engine.choices import Choice
+from truestep.engine.data.empty_batch import form_of_batch
 from truestep.engine.data.mixture import MixtureDraws, refuse_endless_evaluation, told_of_draws
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
-from truestep.engine.data.outline import form_of_batch
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.source import BatchSource, MadeBatch

@@ -113,7 +113,7 @@ def open_mixture(
     """Return the batches of a mixture."""
     check_mixture_options(options)
     assert options.batch_size is not None
-    data = {name: _given(name, each, options, share) for name, each in mixture.sources.items()}
+    data = {name: _checked_source(name, each, options, share) for name, each in mixture.sources.items()}
     draws = MixtureDraws(mixture, options.batch_size, seed)
     if all(map(is_map_style_data, data.values())):
         return _by_number(draws, data, options, device, share)
@@ -125,7 +125,7 @@ def _seed_of(name: str, seed: int) -> int:
     return derive_sample_key(seed, "source of a mixture", name)
 
 
-def _given(name: str, data: Any, options: DataOptions, share: RankShare) -> Any:
+def _checked_source(name: str, data: Any, options: DataOptions, share: RankShare) -> Any:
     """Return one source, checked as `run.data` checks it."""
     try:
         if (mistake := mistaken_data(data, collates=options.collate is not None)) is not None:

@@ -49,7 +49,7 @@ def describe_data_options(options: DataOptions) -> dict[str, Any]:
             "num_samples": options.num_samples,
         }
     if options.by_length is not None:
-        wanted = _wanted(options.by_length)
+        wanted = _as_by_length(options.by_length)
         described |= {
             "lengths": SampleNumbers("lengths", wanted.lengths).digest(),
             "max_tokens": wanted.max_tokens,
@@ -58,7 +58,7 @@ def describe_data_options(options: DataOptions) -> dict[str, Any]:
     return described
 
 
-def _wanted(by_length: Any) -> ByLength:
+def _as_by_length(by_length: Any) -> ByLength:
     return by_length if isinstance(by_length, ByLength) else ByLength(lengths=by_length)
 
 
@@ -76,7 +76,7 @@ def choose_draw(num_samples: int, options: DataOptions, seed: int) -> SampleIndi
 
 
 def _by_length(num_samples: int, options: DataOptions, seed: int) -> BatchOrder:
-    wanted = _wanted(options.by_length)
+    wanted = _as_by_length(options.by_length)
     lengths = SampleNumbers("lengths", wanted.lengths).checked(num_samples)
     buckets = LengthBuckets(lengths, wanted.mix if options.shuffle else 0.0)
     if wanted.max_tokens is not None:

@@ -40,7 +40,7 @@ def pack(batch: Any) -> Any:
         end += -(-each.nbytes // _ALIGNED) * _ALIGNED
     memory = torch.empty(end, dtype=torch.uint8)
     for key, each in tensors.items():
-        _part(memory, places[key]).copy_(each)
+        _unpack_tensor(memory, places[key]).copy_(each)
     return Parcel(_map(batch, lambda leaf: places.get(id(leaf), leaf)), memory)
 
 
@@ -52,7 +52,7 @@ def unpack(parcel: Parcel) -> Any:
         if type(leaf) is not _PackedTensor:
             return leaf
         if leaf not in made:
-            made[leaf] = _part(parcel.memory, leaf).clone()
+            made[leaf] = _unpack_tensor(parcel.memory, leaf).clone()
         return made[leaf]
 
     return _map(parcel.batch, tensor)
@@ -71,7 +71,7 @@ def _collect(parts: Iterable[Any], tensors: dict[int, Tensor]) -> None:
             _collect(part.values(), tensors)
 
 
-def _part(memory: Tensor, place: _PackedTensor) -> Tensor:
+def _unpack_tensor(memory: Tensor, place: _PackedTensor) -> Tensor:
     return memory[place.start : place.start + place.num_bytes].view(place.dtype).view(place.shape)
 
 

@@ -41,10 +41,10 @@ class SampleProbing(torch.utils.data.Dataset[SampleProbe]):
     def __getitem__(self, request: BatchRequest) -> SampleProbe:
         with self._samples.private_randomness():
             others = request.indices[-SAMPLES:] if self._others is None else self._others
-            return _look(self._samples, request, others)
+            return _time_samples(self._samples, request, others)
 
 
-def _look(samples: SeededSamples, request: BatchRequest, indices: Indices) -> SampleProbe:
+def _time_samples(samples: SeededSamples, request: BatchRequest, indices: Indices) -> SampleProbe:
     few = request._replace(indices=request.indices[:SAMPLES])
     first = samples.load(few)  # with all generators set; also imports and opens what a first sample needs
     others = request._replace(indices=indices)

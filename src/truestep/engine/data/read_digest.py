@@ -40,7 +40,7 @@ def _leaves(batch: Any) -> Iterator[Any]:
         if all(type(member) is str for member in batch):
             yield "\0".join(batch)
             return
-        batch = [len(batch), *_spread(batch, MEMBERS)]
+        batch = [len(batch), *_evenly_spaced(batch, MEMBERS)]
     parts = structure.batch_children(batch)
     if parts is None:
         yield batch
@@ -49,7 +49,7 @@ def _leaves(batch: Any) -> Iterator[Any]:
         yield from _leaves(part)
 
 
-def _spread(values: Sequence[Any], most: int) -> Sequence[Any]:
+def _evenly_spaced(values: Sequence[Any], most: int) -> Sequence[Any]:
     """Return at most `most` of the values, first and last among them."""
     if len(values) <= most:
         return values

@@ -13,9 +13,9 @@ from truestep.core.frames import warn_user
 from truestep.core.wording import counted
 from truestep.engine.choices import Choice
 from truestep.engine.data import stream_words as words
+from truestep.engine.data.empty_batch import form_of_batch
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
-from truestep.engine.data.outline import form_of_batch
 from truestep.engine.data.randomness import SampleRandomness
 from truestep.engine.data.read_digest import ReadRecord
 from truestep.engine.data.source import BatchSource, MadeBatch
@@ -104,10 +104,10 @@ class StreamSource(BatchSource):
         place = StreamPlace(epoch, self._readers)
         if goes_on := self._goes_on(saved, start):
             place.load_state_dict(saved)
-        read = self._read(place)
+        read = self._device_batches(place)
         if not goes_on:
             self._read_again(read, place, start, saved)
-        for own in self._own(read):
+        for own in self._batches_of_this_rank(read):
             self._place, self._saved = place, {}
             if (made := self._handed_out(own, place)) is not None:
                 self._try_once(place)
@@ -119,7 +119,9 @@ class StreamSource(BatchSource):
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield the batches of epoch 0; the place of a training that reads the same stream stays as it is."""
         place = StreamPlace(0, self._readers)
-        made = (self._handed_out(own, place) for own in self._own(self._read(place)))
+        made = (
+            self._handed_out(own, place) for own in self._batches_of_this_rank(self._device_batches(place))
+        )
         return (each for each in made if each is not None)
 
     def _saved_of(self, epoch: int) -> dict[str, Any]:
@@ -134,10 +136,10 @@ class StreamSource(BatchSource):
             self._form = form_of_batch(own.batch, in_columns=own.making.in_columns, with_sizes=True)
         place.advance(own.piece)
         if own.piece is not None and own.piece.stateless and self._trial is None:
-            self._note(StateTrial(False, own.piece.stateless))
+            self._record_state_trial(StateTrial(False, own.piece.stateless))
         return MadeBatch(own.batch, own.making, "" if self.is_per_rank else place.record.digest)
 
-    def _own(self, read: Read) -> Iterator[OwnBatch]:
+    def _batches_of_this_rank(self, read: Read) -> Iterator[OwnBatch]:
         collates = self._options.collate is not None
         if self._world is None:
             return rows_of_rank(read, self._share, collates=collates)
@@ -163,7 +165,7 @@ class StreamSource(BatchSource):
                 before = None
         place.batches = start
 
-    def _read(self, place: StreamPlace) -> Read:
+    def _device_batches(self, place: StreamPlace) -> Read:
         """Yield each batch, on its device, with what is known of it: it may be copied ahead, but is handed out as it is due."""
         arrived: deque[StreamedBatch] = deque()
 
@@ -216,19 +218,19 @@ class StreamSource(BatchSource):
             place.load_state_dict(saved)
             self._is_untried = False
             self._set_epoch(saved["epoch"])
-            self._note(self._tried(place))
+            self._record_state_trial(self._tried(place))
         return self._trial is not None and self._trial.holds
 
     def _try_once(self, place: StreamPlace) -> None:
         """Try the state in the first pass, when a few batches were read behind it: no other is saved before."""
         keeps = self._share.rank == 0 or self.is_per_rank
         if self._trial is None and keeps and place.states() is not None:
-            self._note(self._tried(place))
+            self._record_state_trial(self._tried(place))
 
     def _tried(self, place: StreamPlace) -> StateTrial:
         return try_stream_state(self._stream, self._reading, place, self._options)
 
-    def _note(self, trial: StateTrial) -> None:
+    def _record_state_trial(self, trial: StateTrial) -> None:
         self._trial = trial
         if trial.was_left:
             warn_user(words.state_not_tried(self._stream, trial.why))

@@ -9,14 +9,14 @@ import torch
 
 from truestep.core.errors import BatchError, DataError
 from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
-from truestep.engine.data.options import DataOptions
-from truestep.engine.data.outline import (
+from truestep.engine.data.empty_batch import (
     batch_of_outline,
     form_of_batch,
     no_rows_left,
     outline_of_batch,
     without_rows,
 )
+from truestep.engine.data.options import DataOptions
 from truestep.engine.data.same_data import refuse_other_forms
 from truestep.engine.data.streaming import StreamedBatch, StreamReading
 from truestep.engine.data.transfer import move_batch

@@ -123,7 +123,7 @@ class StreamReader:
             return copy.deepcopy(state)
         except Exception as error:  # noqa: BLE001 -- many wrappers have the method and not the state; reading again needs none
             self._has_no_state = True
-            self._stateless = f"its own state can't be {how} ({_told(error)})"
+            self._stateless = f"its own state can't be {how} ({_error_line(error)})"
 
     def stateless_now(self) -> str:
         """Return, once, why the stream can't be asked for its state; nothing where it can."""
@@ -131,7 +131,7 @@ class StreamReader:
         return why
 
 
-def _told(error: Exception) -> str:
+def _error_line(error: Exception) -> str:
     """Return what was raised, in a line."""
     lines = str(error).strip().splitlines()
     return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__

@@ -201,7 +201,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
         if worker < start.turn and not start.only_compares:
             yield None  # in the place of a batch that was used before the stream was resumed
         reader.resume(saved)
-        fault = _compared(self._pieces(reader), saved["since"], saved["digest"])
+        fault = _difference_when_read_again(self._pieces(reader), saved["since"], saved["digest"])
         if fault is not None:
             yield StreamedBatch(worker, None, None, "", None, None, fault=fault)
         if not start.only_compares:
@@ -227,7 +227,7 @@ class StreamBatches(torch.utils.data.IterableDataset[Any]):
             )
 
 
-def _compared(again: Iterator[StreamedBatch], count: int, digest: str) -> str | None:
+def _difference_when_read_again(again: Iterator[StreamedBatch], count: int, digest: str) -> str | None:
     """Read `count` batches again, and return how they differ from those that were read before."""
     found = ""
     for number in range(count):

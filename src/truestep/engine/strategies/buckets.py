@@ -253,7 +253,7 @@ class GradientBuckets:
             if riders is not None:
                 bucket.riders.zero_()
                 flags, slots = self._flags_and_slots()
-                mine = torch.tensor([float(self.came_twice), *self._used])
+                mine = torch.tensor([float(self.came_twice), *self._used_parameters])
                 flags.copy_(send_to_device(mine, flags.device))
                 write_bucket_riders(riders, slots, rank=rank, size=size)
             if head is not None:
@@ -313,11 +313,11 @@ class GradientBuckets:
 
     def is_usual(self) -> bool:
         """Whether this rank has a gradient of each parameter that trains, and none came twice."""
-        pairs = zip(self._owners, self._used, strict=True)
+        pairs = zip(self._owners, self._used_parameters, strict=True)
         return not self.came_twice and all(used or not each.requires_grad for (_, each), used in pairs)
 
     @property
-    def _used(self) -> list[float]:
+    def _used_parameters(self) -> list[float]:
         """For each parameter, whether this rank has a gradient of it."""
         return [float(weights.gradient_so_far(parameter) is not None) for weights, parameter in self._owners]
 

@@ -47,7 +47,7 @@ class RankTotals:
         negative = 0.0 if sums.least is None else sums.least < 0
         head = [weight, loss, negative, float(sums.may_be_empty), float(is_new)]
         tail = [0.0 if is_new or not metrics else metrics[name] for name in self._names]
-        return _joined([*head, *tail, *more], self._device)
+        return _as_one_vector([*head, *tail, *more], self._device)
 
     def foresee(self, sums: LossTotals, is_usual: Callable[[], bool]) -> bool:
         """Whether nothing of what the ranks sum has to be read: where a device runs ahead, the hosts tell each other beforehand.
@@ -94,12 +94,12 @@ class RankTotals:
                 f"The loss function gave other metrics on other ranks: {named}. It must give the same names each time."
             )
         self._names = json.loads(found.pop())
-        tail = _joined([metrics.get(name, 0.0) for name in self._names], self._device)
+        tail = _as_one_vector([metrics.get(name, 0.0) for name in self._names], self._device)
         self._world.wait_all([self._world.reduce(tail)], self._what)
         self._vector = torch.cat([self._vector[:_HEAD], tail])
 
 
-def _joined(values: Sequence[Any], device: torch.device) -> Tensor:
+def _as_one_vector(values: Sequence[Any], device: torch.device) -> Tensor:
     """Return numbers, and tensors of one number, as one vector."""
     if is_host(device):
         numbers = [each.item() if isinstance(each, Tensor) else each for each in values]

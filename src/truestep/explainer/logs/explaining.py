@@ -78,7 +78,7 @@ def explain_log(text: str) -> ErrorLogReport:
     log = read_error_log(text)
     sightings = sorted(_sightings(log), key=_Sighting.order)
     return ErrorLogReport(
-        num_lines=len(log.lines), errors=tuple(map(_explained, sightings)), cut_at=log.cut_at
+        num_lines=len(log.lines), errors=tuple(map(_explain_sighting, sightings)), cut_at=log.cut_at
     )
 
 
@@ -146,7 +146,7 @@ def _lines_that_tell(log: ErrorLog) -> list[ErrorInLog]:
     return list(found.values())
 
 
-def _explained(sighting: _Sighting) -> ExplainedLogError:
+def _explain_sighting(sighting: _Sighting) -> ExplainedLogError:
     crash = sighting.found.crash
     explanation = explain_crash(crash) if sighting.error is not None else None
     return ExplainedLogError(

@@ -43,11 +43,11 @@ def dtype_numbers(dtype: torch.dtype) -> DtypeNumbers:
     if dtype.is_floating_point:
         return _float(dtype)
     if whole := _WHOLE.fullmatch(name):
-        return _whole(whole["kind"], int(whole["bits"]))
+        return _integer_limits(whole["kind"], int(whole["bits"]))
     return DtypeNumbers(kind="unknown", bits=8 * dtype.itemsize)
 
 
-def _whole(prefix: str, bits: int) -> DtypeNumbers:
+def _integer_limits(prefix: str, bits: int) -> DtypeNumbers:
     if prefix == "bits":  # a container: its bits are no number
         return DtypeNumbers(kind="bits", bits=bits)
     signed = prefix in ("int", "qint")

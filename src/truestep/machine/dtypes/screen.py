@@ -24,7 +24,7 @@ def dtype_report_table(report: DtypeReport) -> RenderableType:
     devices = [device.name for device in report.devices]
     places = [(name, False) for name in ("dtype", *devices, "NumPy", "safetensors", "ONNX")]
     title = "computes here (+ a sum, @ a matrix product), and is carried by"
-    parts += _table(places, [_place(row) for row in report.dtypes], title=title)
+    parts += _table(places, [_support_row(row) for row in report.dtypes], title=title)
     title = "other names, and the old ones of its tensors"
     parts += _table(_OLD, [_legacy_line(row) for row in report.dtypes], title=title)
     if report.matmul_size:
@@ -57,10 +57,10 @@ def _table(
 def _numbers(row: DtypeRow) -> Line:
     numbers = row.numbers
     cells = (numbers.least, numbers.most, numbers.smallest, numbers.eps, row.decimal_digits)
-    return (row.name, str(numbers.bits), *map(_short, cells))
+    return (row.name, str(numbers.bits), *map(_number_in_8_characters, cells))
 
 
-def _short(number: float | None) -> str:
+def _number_in_8_characters(number: float | None) -> str:
     """Return a number in at most 8 characters: large whole ones by their power of two."""
     if number is None:
         return UNKNOWN
@@ -72,7 +72,7 @@ def _short(number: float | None) -> str:
     return f"{number:.2g}"
 
 
-def _place(row: DtypeRow) -> Line:
+def _support_row(row: DtypeRow) -> Line:
     signs = [" ".join("+" * each.add + "@" * each.matmul) or UNKNOWN for each in row.devices]
     return (row.name, *signs, *(name or UNKNOWN for name in (row.numpy, row.safetensors, row.onnx)))
 

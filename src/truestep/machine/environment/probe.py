@@ -33,20 +33,20 @@ def load_torch_core(folder: str) -> Any:
 
 def torch_build_facts(core: Any, *, ask_cuda: bool) -> dict[str, Any]:
     """Return what a loaded core tells; `ask_cuda` starts the CUDA driver in this process."""
-    settings = _called(core, "_show_config") or ""
+    settings = _call_or_none(core, "_show_config") or ""
     switches = dict(re.findall(r"\b(USE_\w+)=(\w+)", settings))
     cudnn = getattr(core, "_cudnn", None)
     return {
-        "architectures": (_called(core, "_cuda_getArchFlags") or "").split(),
-        "cudnn_version": _dotted(_called(cudnn, "getRuntimeVersion")),
+        "architectures": (_call_or_none(core, "_cuda_getArchFlags") or "").split(),
+        "cudnn_version": _dotted(_call_or_none(cudnn, "getRuntimeVersion")),
         "nccl_version": _nccl(core),
         **{name.lower(): _is_on(switches.get(f"USE_{name}")) for name in ("GLOO", "MPI", "NCCL")},
-        "num_threads": _called(core, "get_num_threads"),
+        "num_threads": _call_or_none(core, "get_num_threads"),
         **(_cuda(core) if ask_cuda else {}),
     }
 
 
-def _called(owner: Any, name: str) -> Any:
+def _call_or_none(owner: Any, name: str) -> Any:
     function = getattr(owner, name, None)
     try:
         return function() if function is not None else None
@@ -67,7 +67,7 @@ def _dotted(numbers: Any) -> str | None:
 
 
 def _nccl(core: Any) -> str | None:
-    version = _called(core, "_nccl_version")
+    version = _call_or_none(core, "_nccl_version")
     if isinstance(version, int):
         version = (version >> 32, version >> 16 & 0xFFFF, version & 0xFFFF)
     return ".".join(map(str, version)) if version else None

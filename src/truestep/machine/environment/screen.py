@@ -127,7 +127,7 @@ def _gpus(machine: Machine) -> Rows:
             yield f"bus {pci.bus_id}", f"{pci.vendor} {pci.device}, kernel driver {pci.driver or 'none'}"
 
 
-def _parts(home: CudaHome) -> str:
+def _toolkit_parts(home: CudaHome) -> str:
     parts = {"bin": home.has_bin, "include": home.has_include, "lib64": home.has_lib64}
     there = " ".join(name for name, present in parts.items() if present)
     missing = " ".join(name for name, present in parts.items() if not present)
@@ -140,7 +140,7 @@ def _toolkit(machine: Machine) -> Rows:
             taker = "torch takes" if machine.torch and machine.torch.cuda else "a CUDA build would take"
             takes = f"{taker} it: " if home.wins else ""
             wrong = f"; {home.wrong}" if home.wrong else ""
-            yield home.source, f"{takes}{home.path} {_parts(home)}{wrong}"
+            yield home.source, f"{takes}{home.path} {_toolkit_parts(home)}{wrong}"
         else:
             yield home.source, "-"
     for nvcc in machine.toolkit.nvccs:

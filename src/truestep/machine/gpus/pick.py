@@ -53,13 +53,13 @@ class CardPicker:
         end = time.monotonic() + max(patience.wait_seconds, patience.steady_seconds)
         with keep_nvml_started():
             while True:
-                choice = self._look(take, patience.steady_seconds)
+                choice = self._try_to_take_cards(take, patience.steady_seconds)
                 left = end - time.monotonic()
                 if choice.met or choice.error or left <= 0:
                     return choice
                 time.sleep(min(patience.every_seconds, left))
 
-    def _look(self, take: Callable[[str], object], steady_seconds: float) -> CardChoice:
+    def _try_to_take_cards(self, take: Callable[[str], object], steady_seconds: float) -> CardChoice:
         with self.claims.selecting():
             # Read under the lock: a card that somebody took meanwhile must not be chosen by what it was before.
             report = self.read()

@@ -52,16 +52,16 @@ class CardConditions:
             raise OptionError(f"There is no order {self.by!r}. {nearest_names(self.by, ORDERS)}")
 
 
-def _known(value: float | None) -> tuple[bool, float]:
+def _unknown_last(value: float | None) -> tuple[bool, float]:
     """Return a key that sorts by value, what is unknown last."""
     return value is None, 0 if value is None else value
 
 
 # Each order of preference: what is compared first; ties go to more free memory, then to the bus order.
 ORDERS: Mapping[str, Callable[[CardCandidate], Any]] = {
-    "freest": lambda card: _known(None if card.free_bytes is None else -card.free_bytes),
-    "coolest": lambda card: _known(card.temperature_celsius),
-    "least-used": lambda card: (_known(card.utilization_percent), _known(card.num_processes)),
+    "freest": lambda card: _unknown_last(None if card.free_bytes is None else -card.free_bytes),
+    "coolest": lambda card: _unknown_last(card.temperature_celsius),
+    "least-used": lambda card: (_unknown_last(card.utilization_percent), _unknown_last(card.num_processes)),
     # the outer slots get the most air: first the two ends of the bus, then inwards
     "edge": lambda card: (min(card.slot, card.num_slots - 1 - card.slot), card.slot),
 }

@@ -38,7 +38,7 @@ class GpuReportTable:
             yield _cards(report.gpus, (INDEX, *IDENTITY), gap=1)
         yield ""
         yield from _errors(report.gpus)
-        yield from _instances(report.gpus)
+        yield from _mig_instance_table(report.gpus)
         yield from _processes(report)
 
 
@@ -81,7 +81,7 @@ def _errors(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
             yield Text(f"card {card.index}: {card.error}\n", style="bold red")
 
 
-def _instances(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
+def _mig_instance_table(cards: Sequence[Gpu]) -> Iterator[RenderableType]:
     rows = [(card, instance) for card in cards for instance in card.mig_instances]
     headings = [("#", True), ("MIG instance", False), ("Memory", True), ("UUID", False)]
     lines = [

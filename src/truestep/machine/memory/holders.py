@@ -81,7 +81,7 @@ class MemoryHolders:
         if type(holder) in _SUSPENDED:
             frame, state = getattr(holder, f"{_SUSPENDED[type(holder)]}_frame"), "suspended"
         if isinstance(frame, types.FrameType):
-            return f"{_place(frame)} {state}", _way(frame, item)
+            return f"{_frame_location(frame)} {state}", _way(frame, item)
         if isinstance(holder, type):
             return f"{holder.__module__}.{holder.__qualname__}", ""
         return self.modules.get(id(holder)), _way(holder, item)
@@ -108,7 +108,7 @@ def _running_locals() -> Iterator[tuple[int, str]]:
     for innermost in list(sys._current_frames().values()):
         for frame, _ in walk_stack(innermost):
             if frame.f_code.co_flags & _OPTIMIZED and not _is_own(frame):
-                place = _place(frame)
+                place = _frame_location(frame)
                 for name, value in _copied_locals(frame).items():
                     yield id(value), f"{name} in {place}"
 
@@ -122,7 +122,7 @@ def _copied_locals(frame: types.FrameType) -> dict[str, Any]:
     return found
 
 
-def _place(frame: types.FrameType) -> str:
+def _frame_location(frame: types.FrameType) -> str:
     code = frame.f_code
     return f"{code.co_qualname}() ({code.co_filename.rpartition('/')[2]}:{frame.f_lineno})"
 

@@ -42,7 +42,7 @@ def holding_processes(report: GpuReport, proc: Path = Path("/proc")) -> tuple[Ho
     found: dict[int, HoldingProcess] = {}
     for card in report.gpus:
         for process in card.processes or ():
-            found[process.pid] = _joined(found.get(process.pid), process, card.index)
+            found[process.pid] = _add_card_to_process(found.get(process.pid), process, card.index)
     for pid in _with_card_open(proc):
         if pid not in found:
             process = identify_process(GpuProcess(pid=pid, kind="open"), own_namespace=True)
@@ -50,7 +50,7 @@ def holding_processes(report: GpuReport, proc: Path = Path("/proc")) -> tuple[Ho
     return tuple(sorted(found.values(), key=lambda one: -(one.process.memory_used_bytes or 0)))
 
 
-def _joined(known: HoldingProcess | None, process: GpuProcess, card: int) -> HoldingProcess:
+def _add_card_to_process(known: HoldingProcess | None, process: GpuProcess, card: int) -> HoldingProcess:
     if known is None:
         return HoldingProcess(process=process, cards=(card,), own=process.pid == os.getpid())
     sizes = (known.process.memory_used_bytes, process.memory_used_bytes)

@@ -34,9 +34,9 @@ class LiveStorages:
         self.owners: dict[int, Any] = {}  # id of a gradient's tensor → the tensor whose .grad it is
         found = live_tensors() if among is None else list(among)
         for tensor in found:
-            self._add(tensor)
+            self._count_storage(tensor)
         for gradient in self._gradients_beside(found):
-            self._add(gradient)
+            self._count_storage(gradient)
 
     def _gradients_beside(self, found: list[Any]) -> list[Any]:
         """Return the gradients of tensors, except those that were found themselves."""
@@ -47,7 +47,7 @@ class LiveStorages:
             self.owners = {id(gradient): tensor for gradient, tensor in pairs if gradient is not None}
             return [tensor.grad for owned, tensor in self.owners.items() if owned not in seen]
 
-    def _add(self, tensor: Any) -> None:
+    def _count_storage(self, tensor: Any) -> None:
         # sparse, fake, wrapper and uninitialised (lazy) tensors have no storage, or none that can be asked
         with suppress(RuntimeError, NotImplementedError, TypeError, ValueError, AttributeError):
             storage = tensor.untyped_storage()

@@ -26,9 +26,9 @@ class AutogradGraphCollector:
         """Add to a module's call what leads to these tensors and is not there yet."""
         for tensor in tensors:
             if tensor.grad_fn is not None:
-                self._add(tensor.grad_fn, group)
+                self._add_autograd_nodes(tensor.grad_fn, group)
 
-    def _add(self, function: Any, group: ModuleCall) -> None:
+    def _add_autograd_nodes(self, function: Any, group: ModuleCall) -> None:
         waiting = [function]
         while waiting:  # sources before what is made of them
             current = waiting[-1]

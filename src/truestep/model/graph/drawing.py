@@ -81,7 +81,7 @@ def picture_svg_document(picture: Picture) -> str:
 
 def box_size(box: Box) -> tuple[float, float]:
     """Return width and height that the words of a box take."""
-    name, *others = (len(_short(line)) for line in box.lines)
+    name, *others = (len(_fit_into_box(line)) for line in box.lines)
     longest = max(BOLD * name, LETTER * max(others, default=0))
     return longest + 2 * PADDING_X, LINE * len(box.lines) + 2 * PADDING_Y
 
@@ -95,14 +95,14 @@ def _sizes(box: Box) -> str:
 
 def _room(frame: Border) -> str:
     """Return a frame's attributes, with an empty table of the size of its title."""
-    width = round(BOLD * len(_short(frame.title)))
+    width = round(BOLD * len(_fit_into_box(frame.title)))
     cell = f'<TD FIXEDSIZE="TRUE" WIDTH="{width}" HEIGHT="{TITLE_HEIGHT:.0f}"></TD>'
     table = f'<TABLE BORDER="0" CELLBORDER="0" CELLPADDING="0" CELLSPACING="0"><TR>{cell}</TR></TABLE>'
     kind = "frame many" if frame.times > 1 else "frame"
     return f'class="{kind}" style=rounded margin=10 labeljust=l label=<{table}>'
 
 
-def _short(text: str) -> str:
+def _fit_into_box(text: str) -> str:
     """Return a line as it fits into a box."""
     return text if len(text) <= MAX_LETTERS else text[: MAX_LETTERS - 1] + "…"
 
@@ -123,7 +123,7 @@ def _with_words(shape: re.Match[str], box: Box | None) -> str:
         _text(line, left + PADDING_X, top + PADDING_Y + 12.5 + LINE * number, None if number else "name")
         for number, line in enumerate(box.lines)
     ]
-    if any(_short(line) != line for line in box.lines):
+    if any(_fit_into_box(line) != line for line in box.lines):
         words.append(html_tag("title", "\n".join(box.lines)))
     return join_html(Html(shape["shape"]), *words, Html("</g>"))
 
@@ -133,4 +133,4 @@ def _title(frame: Border, corner: tuple[float, float]) -> Html:
 
 
 def _text(line: str, x: float, y: float, kind: str | None) -> Html:
-    return html_tag("text", _short(line), x=round(x, 1), y=round(y, 1), class_=kind)
+    return html_tag("text", _fit_into_box(line), x=round(x, 1), y=round(y, 1), class_=kind)

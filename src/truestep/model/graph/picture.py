@@ -116,7 +116,7 @@ def _draw(
 
 def _box(member: GraphNode | ModuleCall, name: str, frame: str | None, above: str) -> Box:
     if isinstance(member, GraphNode):
-        title = _within(member.name, above) if member.kind == "parameter" else member.name
+        title = _relative_module_name(member.name, above) if member.kind == "parameter" else member.name
         lines = (title, *_shape_lines(member.shapes), *member.details)
         return Box(id=name, kind=member.kind, lines=lines, frame=frame, times=1)
     saved = sum(node.saved_bytes for node in nodes_in(member))
@@ -128,9 +128,9 @@ def _box(member: GraphNode | ModuleCall, name: str, frame: str | None, above: st
 def _title(group: ModuleCall, above: str) -> str:
     if group.module is None:
         return f"× {group.times}"
-    name = _within(group.name, above)
+    name = _relative_module_name(group.name, above)
     if group.times > 1:
-        name += f" … {_within(group.last_name, above)}"
+        name += f" … {_relative_module_name(group.last_name, above)}"
     count = sum(parameter.numel() for parameter in group.module.parameters())
     words = [f"{name} {group.type}"]
     if count:
@@ -142,7 +142,7 @@ def _title(group: ModuleCall, above: str) -> str:
     return ", ".join(words)
 
 
-def _within(name: str, above: str) -> str:
+def _relative_module_name(name: str, above: str) -> str:
     return name.removeprefix(f"{above}.") if above else name
 
 

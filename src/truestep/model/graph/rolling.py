@@ -158,14 +158,14 @@ class GraphRolling:
         """Return a number that members have in common if they are alike."""
         if member not in self._structures:
             if isinstance(member, ModuleCall):
-                own: object = self._inside(member)
+                own: object = self._structure_key(member)
             else:
                 own = member.name.rpartition(".")[2] if member.kind == "parameter" else member.name
             described = repr(member.shapes), own
             self._structures[member] = self._numbers.setdefault(described, len(self._numbers))
         return self._structures[member]
 
-    def _inside(self, group: ModuleCall) -> object:
+    def _structure_key(self, group: ModuleCall) -> object:
         places = {node: place for place, node in enumerate(nodes_in(group))}
         connections = sorted(
             (places[node], places[consumer])

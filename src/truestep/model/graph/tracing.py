@@ -50,10 +50,12 @@ class _ForwardTracer(TorchFunctionMode):
         outputs = forward_tensors(result)
         changed = [tensor for tensor, version in inputs if _version(tensor) != version]
         if outputs or changed:
-            self._note(func.__name__.strip("_"), [tensor for tensor, _ in inputs], outputs, changed)
+            self._add_node(func.__name__.strip("_"), [tensor for tensor, _ in inputs], outputs, changed)
         return result
 
-    def _note(self, name: str, inputs: list[Tensor], outputs: list[Tensor], changed: list[Tensor]) -> None:
+    def _add_node(
+        self, name: str, inputs: list[Tensor], outputs: list[Tensor], changed: list[Tensor]
+    ) -> None:
         storages = {autograd_storage_id(tensor): tensor for tensor in reversed(inputs)}
         made = [tensor for tensor in outputs if autograd_storage_id(tensor) not in storages]
         if made or changed:

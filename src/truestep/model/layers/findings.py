@@ -83,7 +83,7 @@ def judge_layers(looks: Sequence[Look], span: int) -> list[LayerFinding]:
             layer=layer,
             fault=fault,
             step=recent[-1].step,
-            message=f"{layer}: {details[layer, fault]} in {_of(times, fault)} batches looked at among the last {span}",
+            message=f"{layer}: {details[layer, fault]} in {_looks_phrase(times, fault)} batches looked at among the last {span}",
             advice=f"{TRY[fault]} {IN_VAIN}",
         )
         for (layer, fault), times in found.items()
@@ -91,7 +91,7 @@ def judge_layers(looks: Sequence[Look], span: int) -> list[LayerFinding]:
     ]
 
 
-def _of(times: int, fault: str) -> str:
+def _looks_phrase(times: int, fault: str) -> str:
     return f"each of the {LOOKS}" if fault == "dead" or times == LOOKS else f"{times} of the {LOOKS}"
 
 
@@ -142,13 +142,13 @@ def _flows(look: Look, past: dict[str, float]) -> Iterator[tuple[str, str, str]]
 def plain_layer_look(layer: LayerLook) -> dict[str, Any]:
     """Return a layer's numbers as JSON takes them, five digits each."""
     return {
-        key: [round(each) for each in value] if key == "counts" else _short(value)
+        key: [round(each) for each in value] if key == "counts" else _round_to_5_digits(value)
         for key, value in vars(layer).items()
         if key not in ("name", "gradient_counts")
     }
 
 
-def _short(value: Any) -> Any:
+def _round_to_5_digits(value: Any) -> Any:
     if not isinstance(value, float):
         return value
     return float(f"{value:.5g}") if math.isfinite(value) else None

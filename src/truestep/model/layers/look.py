@@ -120,7 +120,7 @@ class LookHooks:
                 self._gradients[name] = some_layer_values(matrix.grad)
 
     @torch.no_grad()
-    def _look(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
+    def _measure_tensor(self, name: str, kind: str, type_: str, tensor: Tensor) -> None:
         layer = self._layers.setdefault(name, LayerState(name, kind, type_))
         axis = 1 if tensor.dim() > 3 or (tensor.dim() == 3 and self._by_channel) else -1
         if name not in self._given:  # of several calls the first
@@ -142,7 +142,7 @@ class LookHooks:
         if given is not None and id(given) not in self._outputs and name in self._matrices:
             kind = _kind_of_function(given, self._functions)
             if kind:  # a function's result, which no module gave
-                self._look(f"{kind} before {name}", kind, kind, given)
+                self._measure_tensor(f"{kind} before {name}", kind, kind, given)
         tensors = (leaf for _, leaf in tree_leaves(output) if isinstance(leaf, Tensor))
         tensor = next((each for each in tensors if each.is_floating_point() and each.numel()), None)
         if tensor is None:
@@ -152,7 +152,7 @@ class LookHooks:
         self._outputs.add(id(tensor))
         self._functions.add(tensor.grad_fn)
         self._kept.append(tensor)
-        self._look(name, layer_kind(module), type(module).__name__, tensor)
+        self._measure_tensor(name, layer_kind(module), type(module).__name__, tensor)
         if tensor.requires_grad and not tensor.is_leaf:
             self._handles.append(tensor.register_hook(partial(self._came_back, name)))  # type: ignore[no-untyped-call]
 

@@ -74,7 +74,7 @@ class ModelLooks:
             del self._waiting[0]
             new.append(self._read(step, names, rows.read()))
             self.looks.append(new[-1])
-            self._judge()
+            self._add_new_findings()
         if len(self.looks) > MAX_LOOKS:
             # The older half is thinned, again and again: the end is seen closely, the beginning over a long time.
             del self.looks[: MAX_LOOKS // 2 : 2]
@@ -101,7 +101,7 @@ class ModelLooks:
             )
         return Look(step=step, layers=tuple(layers))
 
-    def _judge(self) -> None:
+    def _add_new_findings(self) -> None:
         for finding in judge_layers(self.looks, self.interval.span):
             if (finding.layer, finding.fault) not in self._named:
                 self._named.add((finding.layer, finding.fault))

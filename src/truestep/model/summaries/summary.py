@@ -117,13 +117,13 @@ def summary(
         optimizer_maker(optimizer)
     module, arguments, notes = sized_by_batch(model, batch, "ts.summary")
     with undisturbed_model(module):  # a forward may draw random numbers on the CPU wherever its weights are
-        counted = _counted(module, arguments)
+        counted = _count_operations_on_meta(module, arguments)
         memory, problem = _memory(module, arguments, optimizer, precision)
         seconds = layer_seconds(module, arguments) if time else {}
     return _put_together(module, counted, memory, seconds, (*notes, *counted.notes, *problem), depth=depth)
 
 
-def _counted(module: nn.Module, arguments: Arguments) -> OperationCount:
+def _count_operations_on_meta(module: nn.Module, arguments: Arguments) -> OperationCount:
     try:
         return count_operations(module, arguments)
     except ModelError as error:
@@ -175,7 +175,7 @@ def _layers(model: nn.Module, counted: OperationCount, seconds: dict[str, float]
     owners: dict[Tensor, str] = {}
     for name, module in model.named_modules(remove_duplicate=False):
         same_as = first_names.setdefault(module, name)
-        num_own, shared = _own(name, module, owners)
+        num_own, shared = _own_parameters(name, module, owners)
         calls = counted.calls.get(name, ModuleCalls())
         parameters = list(module.parameters())
         tensors = [*parameters, *module.buffers()]
@@ -201,7 +201,7 @@ def _layers(model: nn.Module, counted: OperationCount, seconds: dict[str, float]
         )
 
 
-def _own(name: str, module: nn.Module, owners: dict[Tensor, str]) -> tuple[int, list[str]]:
+def _own_parameters(name: str, module: nn.Module, owners: dict[Tensor, str]) -> tuple[int, list[str]]:
     """Return how many numbers are the module's own, and which of its parameters a module before it has."""
     count, shared = 0, []
     for key, parameter in module.named_parameters(recurse=False):

@@ -20,11 +20,11 @@ from truestep.nn.initialization.preceding import UNKNOWN, ActivationBefore, prec
 from truestep.nn.initialization.rules import PRESETS, InitRule, Rule, Rules, check_init_rules, init_rule_for
 from truestep.nn.initialization.slots import InitSlot, init_slots
 from truestep.nn.layers import (
+    layer_matches,
     layer_selectors,
     layer_tensor_name,
     refuse_lazy_layers,
     refuse_non_module,
-    selector_matches,
 )
 
 # The start vectors of a spectral norm follow a new weight by this many power iterations, as when it is made.
@@ -220,7 +220,7 @@ def initialize(
         if norm in written or (not norm.affine and init_rule_for(rules, slot)):
             norm.reset_running_stats()
     done = {plan.slot.name for plan in plans} | set(tied)
-    return Initialization(tensors=tensors, tied=tied, left=_left(model, found, done))
+    return Initialization(tensors=tensors, tied=tied, left=_uninitialized_tensors(model, found, done))
 
 
 def _plan(
@@ -245,7 +245,7 @@ def _plan(
         tied |= {other.name: slot.name for other, _ in same if other is not slot}
         known = before.get(slot.layer, UNKNOWN)
         name, gain = _gain(slot, chosen, known if known.known else fallback)
-        factors = [each for like, each in scale.items() if selector_matches(like, slot.layer, slot.module)]
+        factors = [each for like, each in scale.items() if layer_matches(like, slot.layer, slot.module)]
         rows = {getattr(other.module, "padding_idx", None) for other, _ in same}
         padding = frozenset(row for row in rows if row is not None)
         plans.append(InitialFill(slot, chosen, name, gain, [1.0, *factors][-1], padding))
@@ -296,7 +296,7 @@ def _check_options(activation: object, scale: object, generator: object) -> None
             raise OptionError(f"scale[{pattern!r}]={factor} makes no weights. Give a finite number.")
 
 
-def _left(model: nn.Module, found: list[InitSlot], done: set[str]) -> dict[str, str]:
+def _uninitialized_tensors(model: nn.Module, found: list[InitSlot], done: set[str]) -> dict[str, str]:
     """Return the tensors that were not written, and why."""
     left = {}
     known = {slot.name: slot for slot in found}

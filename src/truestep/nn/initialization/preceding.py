@@ -97,12 +97,14 @@ def _in_graph(model: nn.Module, graph: fx.Graph) -> dict[str, ActivationBefore]:
     seen: dict[str, dict[str, ActivationBefore]] = {}
     for node in graph.nodes:
         if node.op == "call_module":
-            before = {each.name: each for each in _before(node, modules, set())}
+            before = {each.name: each for each in _inputs_from(node, modules, set())}
             seen.setdefault(names[modules[str(node.target)]], {}).update(before)
     return {name: next(iter(kinds.values())) if len(kinds) == 1 else UNKNOWN for name, kinds in seen.items()}
 
 
-def _before(node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]) -> Iterator[ActivationBefore]:
+def _inputs_from(
+    node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]
+) -> Iterator[ActivationBefore]:
     """Yield what made each of the node's inputs."""
     for source in node.all_input_nodes:
         if source in seen:
@@ -112,7 +114,7 @@ def _before(node: fx.Node, modules: dict[str, nn.Module], seen: set[fx.Node]) ->
         if activation is not None:
             yield ActivationBefore(activation)
         elif _passes(source, modules):
-            yield from _before(source, modules, seen)
+            yield from _inputs_from(source, modules, seen)
         else:
             yield ActivationBefore()
 

@@ -59,7 +59,7 @@ def as_axis_names(names: Iterable[str]) -> Names:
     return tuple(names)
 
 
-def axis_names_written(names: tuple[Any, ...]) -> list[str]:
+def parse_axis_names(names: tuple[Any, ...]) -> list[str]:
     """Return names that are given as one text, as one list, or one by one; `...` is written as text."""
     given = names[0] if len(names) == 1 and names[0] is not ... else names
     if not names:

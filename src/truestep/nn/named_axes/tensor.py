@@ -15,10 +15,10 @@ from truestep.nn.named_axes.names import (
     POINTWISE,
     Names,
     axes_text,
-    axis_names_written,
     check_axes_match,
     find_axes,
     joined_axis_names,
+    parse_axis_names,
     read_axis_names,
 )
 
@@ -69,7 +69,7 @@ def _reduction(function: Callable[..., Tensor], what: str) -> Callable[..., "Nam
     return reduce
 
 
-def _along(function: Callable[..., Tensor], what: str) -> Callable[["Named", str], "Named"]:
+def _reduction_along_axis(function: Callable[..., Tensor], what: str) -> Callable[["Named", str], "Named"]:
     def along(self: "Named", name: str) -> "Named":
         (place,) = find_axes([name], self.sizes)
         return Named(function(self.tensor, place), self.names)
@@ -120,7 +120,7 @@ class Named:
 
         The names are one text, "N H W C", or a list, or given one by one, as torch's own had them: `align_to("N", "H", "W", "C")`.
         """
-        written = axis_names_written(names)
+        written = parse_axis_names(names)
         if written.count("...") > 1:
             raise ValueError(
                 f"align_to({' '.join(written)!r}) has '...' more than once; it stands for all that are not named."
@@ -225,9 +225,9 @@ class Named:
 
     # -- along one axis
 
-    softmax = _along(torch.softmax, "the softmax")
-    log_softmax = _along(torch.log_softmax, "the logarithm of the softmax")
-    cumsum = _along(torch.cumsum, "the running sum")
+    softmax = _reduction_along_axis(torch.softmax, "the softmax")
+    log_softmax = _reduction_along_axis(torch.log_softmax, "the logarithm of the softmax")
+    cumsum = _reduction_along_axis(torch.cumsum, "the running sum")
 
     def argmax(self, name: str) -> "Named":
         """Return the index of the largest value along one axis."""
@@ -317,7 +317,7 @@ def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dic
     check_axes_match(every)
     names = joined_axis_names(every)
 
-    plain = [_spread(value, names) if isinstance(value, Named) else value for value in values]
+    plain = [_align_axes(value, names) if isinstance(value, Named) else value for value in values]
     result = function(*plain[: len(args)], **dict(zip(options, plain[len(args) :], strict=True)))
     sizes = {name: size for one in every for name, size in one.items()}
     if not isinstance(result, Tensor) or tuple(result.shape) != tuple(sizes[name] for name in names):
@@ -325,7 +325,7 @@ def _pointwise(function: Callable[..., Any], args: tuple[Any, ...], options: dic
     return Named(result, names)
 
 
-def _spread(value: Named, names: Names) -> Tensor:
+def _align_axes(value: Named, names: Names) -> Tensor:
     """Return the tensor with its axes in the order of `names`, and of size 1 where it lacks them."""
     aligned = value.to_tensor([name for name in names if name in value.names])
     return aligned[tuple(slice(None) if name in value.names else None for name in names)]

@@ -47,7 +47,7 @@ def add_weight_norm(model: nn.Module, layers: Layers | None = None, *, dim: int 
             return weight.numel() > 0
         return bool(torch.norm_except_dim(weight, 2, _chosen_dimension(normed, dim)).all())
 
-    return _add("weight norm", model, layers, register, has_direction)
+    return _register_norms("weight norm", model, layers, register, has_direction)
 
 
 def add_spectral_norm(
@@ -81,7 +81,7 @@ def add_spectral_norm(
     def is_not_zero(normed: NormedTensor) -> bool:
         return normed.weight.is_meta or bool(normed.weight.detach().any())
 
-    return _add("spectral norm", model, layers, register, is_not_zero)
+    return _register_norms("spectral norm", model, layers, register, is_not_zero)
 
 
 def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
@@ -95,7 +95,7 @@ def _chosen_dimension(normed: NormedTensor, dim: object) -> int:
     return dim
 
 
-def _add(
+def _register_norms(
     norm: str,
     model: nn.Module,
     layers: Layers | None,

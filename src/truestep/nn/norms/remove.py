@@ -10,7 +10,7 @@ from torch.nn.utils import remove_spectral_norm as remove_old_spectral
 from torch.nn.utils import remove_weight_norm as remove_old_weight
 
 from truestep.core.errors import OptionError
-from truestep.nn.layers import Layers, layer_selectors, refuse_non_module, selector_matches
+from truestep.nn.layers import Layers, layer_matches, layer_selectors, refuse_non_module
 from truestep.nn.norms.tensors import KINDS, OLD_HOOKS, NormChange, NormedTensor
 
 _REMOVE_OLD = {"weight norm": remove_old_weight, "spectral norm": remove_old_spectral}
@@ -46,7 +46,7 @@ def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
     tensors = [
         normed
         for normed in _normalised(norm, model)
-        if any(selector_matches(each, normed.layer, normed.module) for each in chosen)
+        if any(layer_matches(each, normed.layer, normed.module) for each in chosen)
     ]
     if not tensors:
         there = ", ".join(sorted({normed.name for kind in KINDS for normed in _normalised(kind, model)}))
@@ -57,7 +57,7 @@ def _remove(norm: str, model: nn.Module, layers: Layers | None) -> NormChange:
     for normed in tensors:
         old, new = _take_off_hook(norm, normed) if normed.old_hook(norm) else _take_off(normed, made)
         replaced |= {parameter: (new,) for parameter in old if parameter is not new}
-        _place(normed, new)
+        _register_at_first_position(normed, new)
     changed = tuple(normed.name for normed in tensors)
     return NormChange(norm=norm, action="removed", changed=changed, replaced=replaced)
 
@@ -124,7 +124,7 @@ def _plain_parameter(held: parametrize.ParametrizationList) -> nn.Parameter:
     return nn.Parameter(value, requires_grad=any(each.requires_grad for each in held.parameters()))
 
 
-def _place(normed: NormedTensor, weight: nn.Parameter) -> None:
+def _register_at_first_position(normed: NormedTensor, weight: nn.Parameter) -> None:
     """Register the weight where the layer had it at first, so that an optimizer's state keeps its order."""
     module, tensor = normed.module, normed.tensor
     if hasattr(module, tensor):  # a frozen weight came back as a buffer

@@ -15,10 +15,10 @@ from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.layers import (
     Layers,
     LayerTensor,
+    layer_matches,
     layer_selectors,
     refuse_lazy_layers,
     refuse_non_module,
-    selector_matches,
 )
 
 TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
@@ -88,7 +88,7 @@ def find_normed_tensors(model: nn.Module, layers: Layers | None) -> list[NormedT
     tensors = [
         NormedTensor(name, module, tensor)
         for name, module in model.named_modules()
-        if any(selector_matches(selector, name, module) for selector in chosen)
+        if any(layer_matches(selector, name, module) for selector in chosen)
         for tensor in _weights(module)
     ]
     if not tensors:

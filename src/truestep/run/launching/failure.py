@@ -39,7 +39,7 @@ def launched_deaths(failures: Mapping[int, Any], logs: Path) -> list[LaunchedDea
     for rank, failure in failures.items():
         log = _newest_log(logs, failure.local_rank)
         errors = read_error_log(decode_error_log(log.read_bytes()) if log is not None else "").found
-        errors = errors or read_error_log(_told(failure)).found
+        errors = errors or read_error_log(_traceback_in_error_file(failure)).found
         found.append(
             LaunchedDeath(
                 rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
@@ -48,7 +48,7 @@ def launched_deaths(failures: Mapping[int, Any], logs: Path) -> list[LaunchedDea
     return sorted(found, key=lambda death: (death.is_consequence, failures[death.rank].timestamp))
 
 
-def _told(failure: Any) -> str:
+def _traceback_in_error_file(failure: Any) -> str:
     """Return the traceback that a function's process left in torch's error file, where it left one."""
     message = failure.error_file_data.get("message")
     return str(message.get("extraInfo", {}).get("py_callstack", "")) if isinstance(message, dict) else ""

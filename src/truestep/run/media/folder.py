@@ -39,7 +39,7 @@ def _write(directory: Path, step: int, name: str, media: LoggedMedia) -> LoggedF
     try:
         _make(folder.parent)
         _make(folder)
-        path = _place(folder, step, media)
+        path = _media_path(folder, step, media)
     except OSError as error:
         raise RunDirectoryError(
             f"run.log({name}=...) could not be written under {folder}: {error}. Make room there, or make it a folder that can be "
@@ -55,7 +55,7 @@ def _make(folder: Path) -> None:
     folder.mkdir(exist_ok=True)
 
 
-def _place(folder: Path, step: int, media: LoggedMedia) -> Path:
+def _media_path(folder: Path, step: int, media: LoggedMedia) -> Path:
     """Return the file that holds the content: one that has it already, or a new one."""
     for number in range(1, 10_000):
         path = folder / f"{step:08d}{f'-{number}' if number > 1 else ''}{media.suffix}"

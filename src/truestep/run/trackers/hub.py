@@ -56,25 +56,25 @@ class Trackers:
 
     def figure(self, name: str, figure: Any) -> None:
         """Give trackers a matplotlib figure, at the run's step."""
-        self._tell("figure", name, figure, self._tracking().step)
+        self._call_live_trackers("figure", name, figure, self._tracking().step)
 
     def graph(self, model: Any, batch: Any) -> None:
         """Give trackers a module, or a learner, and an example of its input."""
-        self._tell("graph", model, batch)
+        self._call_live_trackers("graph", model, batch)
 
     # ------------------------------------------------------------------ for the run
 
     def scalars(self, values: Mapping[str, float], step: int, epoch: int) -> None:
         """Tell of a line of metrics."""
-        self._tell("scalars", values, step, epoch)
+        self._call_live_trackers("scalars", values, step, epoch)
 
     def counted(self, name: str, counts: list[float], edges: list[float], step: int) -> None:
         """Tell of a histogram that is counted already."""
-        self._tell("histogram", name, counts, edges, step)
+        self._call_live_trackers("histogram", name, counts, edges, step)
 
     def media(self, name: str, kind: str, path: Path, step: int) -> None:
         """Tell of a file of the run's directory."""
-        self._tell("media", name, kind, path, step)
+        self._call_live_trackers("media", name, kind, path, step)
 
     def open(self) -> None:
         """The run begins, or goes on: what was told after its step is told again from here."""
@@ -85,15 +85,15 @@ class Trackers:
     def flush(self) -> None:
         """Let them bring to disk what waits."""
         if self._is_open:
-            self._tell("flush")
+            self._call_live_trackers("flush")
 
     def close(self) -> None:
         """The run ends; it may be logged to afterwards."""
         if self._is_open:
-            self._tell("close")
+            self._call_live_trackers("close")
             self._is_open = False
 
-    def _tell(self, method: str, *values: Any) -> None:
+    def _call_live_trackers(self, method: str, *values: Any) -> None:
         if not self._live:
             return
         self.open()

@@ -56,7 +56,7 @@ class StepMissing(SourceCheck, Watcher):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loop that clears an optimizer and goes backward, in a program that steps nothing."""
         if module.program.answer(_may_step):
-            yield from _idle_beside_others(module)
+            yield from _never_stepped_beside_others(module)
             return
         for trace in module.traces:
             for backward in trace.of("backward"):
@@ -104,7 +104,7 @@ def _cleared(module: SourceModule, trace: Trace, path: Path) -> list[TraceEvent]
     return [each for each in clears if each.receiver and module.kind(each.receiver) == "optimizer"]
 
 
-def _idle_beside_others(module: SourceModule) -> Iterator[At]:
+def _never_stepped_beside_others(module: SourceModule) -> Iterator[At]:
     """Report an optimizer that is cleared before a backward, and never stepped, while only others are."""
     traces = module.traces
     steps = [each for trace in traces for each in trace.of("step", "scaler_step", "learn", "update")]

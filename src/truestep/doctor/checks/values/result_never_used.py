@@ -63,7 +63,7 @@ class ResultNeverUsed(SourceCheck):
                 if (
                     isinstance(name, ast.Name)
                     and not name.id.startswith("_")
-                    and _is_work(module, node.value)
+                    and _is_computation(module, node.value)
                 ):
                     if (text := _lost(module, function, node, name.id)) is not None:
                         is_kept = isinstance(
@@ -184,7 +184,7 @@ def _made_from(module: SourceModule, value: ast.expr) -> list[str]:
     return [place for each in parts if (place := dotted(each)) is not None and module.qualify(each) is None]
 
 
-def _is_work(module: SourceModule, value: ast.expr) -> bool:
+def _is_computation(module: SourceModule, value: ast.expr) -> bool:
     """Tell a computation from a conversion, a measure, or something made that is no tensor."""
     if module.kind(value) is not None:
         return False
@@ -196,6 +196,6 @@ def _is_work(module: SourceModule, value: ast.expr) -> bool:
             and (dotted(value.func) or "").partition(".")[0] != "os"
         )
     if isinstance(value, ast.IfExp):
-        return _is_work(module, value.body) and isinstance(value.body, ast.Call)
+        return _is_computation(module, value.body) and isinstance(value.body, ast.Call)
     converts = isinstance(value, ast.Call) and dotted(value.func) in _BUILTINS
     return isinstance(value, (ast.Call, ast.Subscript, ast.Name, ast.BinOp)) and not converts

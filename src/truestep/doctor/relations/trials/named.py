@@ -14,7 +14,7 @@ from truestep.core.modules import module_of
 _DEEPEST = 4
 
 
-def named_modules_of(function: Any) -> list[nn.Module]:
+def modules_named_by(function: Any) -> list[nn.Module]:
     """Return the modules that a function names, as far as names lead to them."""
     found: dict[int, nn.Module] = {}
     seen: set[int] = set()

@@ -29,7 +29,7 @@ from truestep.doctor.relations.gradients import (
 )
 from truestep.doctor.relations.mixing import Mixing, RowRecord, distinct_count, first_mixing
 from truestep.doctor.relations.noise import SEED, SymmetricNoise
-from truestep.doctor.relations.trials.named import named_modules_of
+from truestep.doctor.relations.trials.named import modules_named_by
 from truestep.doctor.relations.trials.state import KeptState
 from truestep.doctor.relations.trials.trained import Trained, with_names
 from truestep.doctor.relations.verdict import Verdict
@@ -78,7 +78,7 @@ class Trials:
         self.has_buffers = False
         self._random_states = host_random_streams()  # what is imported late may draw, too
         self._found = KeptState(
-            trained.parameters.values(), [*trained.modules.values(), *named_modules_of(loss)]
+            trained.parameters.values(), [*trained.modules.values(), *modules_named_by(loss)]
         )
         self._start = self._found
         self._whole: dict[tuple[bool, int], TrialOutcome] = {}

@@ -125,13 +125,13 @@ def _failing(crash: Crash) -> Any:
     """Return the loss whose backward failed."""
     for frame in reversed(crash.frames):
         names = frame.locals()
-        for value in (names.get("self"), *_first(names.get("tensors"))):
+        for value in (names.get("self"), *_first_item(names.get("tensors"))):
             if frame.function == "backward" and is_tensor_at_crash(value) and value.grad_fn is not None:
                 return value
     return None
 
 
-def _first(values: Any) -> tuple[Any, ...]:
+def _first_item(values: Any) -> tuple[Any, ...]:
     return tuple(values[:1]) if type(values) in (tuple, list) else (values,)
 
 

@@ -116,7 +116,7 @@ def in_place_layers(crash: Crash, operation: str) -> tuple[list[str], list[str]]
 
     Those behind a layer that needs its own output no more, as a linear one, are left out.
     """
-    maker = _plain(operation.partition("Backward")[0])
+    maker = _normalized_name(operation.partition("Backward")[0])
     behind, others = list[str](), list[str]()
     for owner, model in running_models(crash):
         for path, module in model.named_modules():
@@ -125,7 +125,7 @@ def in_place_layers(crash: Crash, operation: str) -> tuple[list[str], list[str]]
                 if getattr(child, "inplace", False) is True:
                     where = ".".join(part for part in (owner, path, name) if part)
                     shown = f"`{where}` = {evidence_of_layer(child)}"
-                    if before is not None and _plain(type(before).__name__) == maker:
+                    if before is not None and _normalized_name(type(before).__name__) == maker:
                         behind.append(shown)
                     elif before is None or not type(before).__name__.startswith(_KEEP_INPUT):
                         others.append(shown)
@@ -133,7 +133,7 @@ def in_place_layers(crash: Crash, operation: str) -> tuple[list[str], list[str]]
     return list(dict.fromkeys(behind)), list(dict.fromkeys(others))
 
 
-def _plain(name: str) -> str:
+def _normalized_name(name: str) -> str:
     return name.lower().replace("_", "")
 
 

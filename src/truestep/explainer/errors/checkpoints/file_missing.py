@@ -46,7 +46,7 @@ class FileMissing(Explainer):
         if any(frame.path.endswith("subprocess.py") for frame in crash.frames):
             return {"program": "yes"}
         path = getattr(crash.error, "filename", None)
-        return _beside(Path(path)) if crash.is_live and isinstance(path, str | os.PathLike) else {}
+        return _missing_part(Path(path)) if crash.is_live and isinstance(path, str | os.PathLike) else {}
 
 
 def _nearest(path: Path) -> str:
@@ -57,7 +57,7 @@ def _nearest(path: Path) -> str:
     return " and ".join(close)
 
 
-def _beside(path: Path) -> dict[str, str]:
+def _missing_part(path: Path) -> dict[str, str]:
     """Say which part of a path is missing, and what stands there instead."""
     counted = "" if path.is_absolute() else f" (counted from the working folder, {Path.cwd().name}/)"
     there = path.absolute()

@@ -57,7 +57,7 @@ class StateDictDoesNotFit(Explainer):
             crash.message,
         )
         found = _prefix(missing, unexpected) or _nested(missing, unexpected) or _reshaped(shapes, missing)
-        return found or _counted(match["model"], missing, unexpected)
+        return found or _key_counts(match["model"], missing, unexpected)
 
 
 def _keys(message: str, kind: str) -> list[str]:
@@ -122,7 +122,7 @@ def _reshaped(shapes: list[tuple[str, str, str]], missing: list[str]) -> dict[st
     return facts | ({"in_file": in_file, "here": here} if is_last else {})
 
 
-def _counted(model: str, missing: list[str], unexpected: list[str]) -> dict[str, str]:
+def _key_counts(model: str, missing: list[str], unexpected: list[str]) -> dict[str, str]:
     parts = [f"{len(missing)} keys of {model} are not in the file (first: {missing[0]})"] if missing else []
     if unexpected:
         parts.append(f"{len(unexpected)} of the file are not in {model} (first: {unexpected[0]})")

@@ -155,14 +155,14 @@ def _parameters(crash: Crash, function: str) -> list[str]:
     import inspect
 
     try:
-        found = _called(crash, function)
+        found = _callable_on_line(crash, function)
         names = inspect.signature(found).parameters if found else ()
         return [name for name in names if name not in ("args", "kwargs")]
     except (ValueError, TypeError):
         return []
 
 
-def _called(crash: Crash, function: str) -> Any:
+def _callable_on_line(crash: Crash, function: str) -> Any:
     """Return what the line calls under a name, or as a class that has this __init__ from one of its bases."""
     owner = function.removesuffix(".__init__").rpartition(".")[2]
     for call in crash.written(ast.Call):

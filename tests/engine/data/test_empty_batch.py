@@ -11,7 +11,7 @@ import torch
 
 from truestep.core.errors import BatchError
 from truestep.engine.batches import Making
-from truestep.engine.data.outline import batch_of_outline, outline_of_batch, without_rows
+from truestep.engine.data.empty_batch import batch_of_outline, outline_of_batch, without_rows
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 
 
