@@ -36,6 +36,12 @@ def seen_by_child():
     return work_in_sealed_child(look).value
 
 
+def test_each_look_in_one_process_finds_them(imports):
+    imports("early")
+    for _ in range(2):
+        assert "early" in {each["__name__"] for each in wrapping._modules_of_the_user()}
+
+
 def test_it_looks_at_what_was_imported_since(imports):
     imports("early")
     wrapping._modules_of_the_user()
