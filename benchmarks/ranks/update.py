@@ -33,7 +33,7 @@ SIZES = {
     "33 MB (8.3 million)": 1640,
 }
 ROWS = 256  # of all ranks together
-EXAMPLES = 4096
+EXAMPLES = 1 << 16  # an epoch of 256 updates; the two meetings at its ends are of all its updates
 DOUBLES = 9  # of a meeting, all that is not in single precision
 
 
@@ -66,7 +66,9 @@ def sent(step: Callable[[], None], repeats: int = 10) -> tuple[float, float]:
     return len(found) / repeats, sum(n * (8 if n == DOUBLES else 4) for n in numbers) / repeats
 
 
-def steps(strategy: str, width: int, folder: Path) -> tuple[Callable[[], None], Callable[[], None], ts.Run]:
+def steps(
+    strategy: str, width: int, folder: Path, examples: int = EXAMPLES
+) -> tuple[Callable[[], None], Callable[[], None], ts.Run]:
     """Return an update by hand, one of ours, and the run of the latter."""
     run = ts.Run(
         folder,
@@ -80,7 +82,7 @@ def steps(strategy: str, width: int, folder: Path) -> tuple[Callable[[], None], 
     model = wrapped(network(width), strategy)
     # of parts of weights torch has no fused kernel here
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3, fused=strategy == "ddp")
-    rows, labels = torch.randn(EXAMPLES, 64), torch.randint(0, 10, (EXAMPLES,))
+    rows, labels = torch.randn(examples, 64), torch.randint(0, 10, (examples,))
     theirs = batches_by_hand(rows, labels, run.context.world.share.of(ROWS))
     data = run.data((rows, labels), batch_size=ROWS, shuffle=True)
     given = (batch for _ in run.epochs(10**6) for batch in run.batches(data))
@@ -118,9 +120,9 @@ def seconds(step: Callable[[], None]) -> tuple[float, float]:
     return (time.perf_counter() - begin) / BLOCK, worked / BLOCK
 
 
-def row(strategy: str, name: str, width: int, blocks: int) -> str:
+def row(strategy: str, name: str, width: int, blocks: int, examples: int) -> str:
     with tempfile.TemporaryDirectory() as folder:
-        by_hand, ours, run = steps(strategy, width, Path(folder) / "run")
+        by_hand, ours, run = steps(strategy, width, Path(folder) / "run", examples)
         found = [(*seconds(by_hand), *seconds(ours)) for _ in range(blocks + 2)][2:]
         talk = [sent(step) for step in (by_hand, ours)]
         run.close()
@@ -139,9 +141,9 @@ def ratios(pairs: Sequence[Sequence[float]]) -> str:
     return f"{statistics.median(found):.2f} ({found[0]:.2f} to {found[-1]:.2f})"
 
 
-def work(strategy: str, blocks: int, widths: list[int]) -> list[str]:
+def work(strategy: str, blocks: int, widths: list[int], examples: int) -> list[str]:
     torch.set_num_threads(1)
-    return [row(strategy, name, width, blocks) for name, width in SIZES.items() if width in widths]
+    return [row(strategy, name, width, blocks, examples) for name, width in SIZES.items() if width in widths]
 
 
 if __name__ == "__main__":
@@ -150,11 +152,15 @@ if __name__ == "__main__":
     parser.add_argument("--ranks", type=int, default=2, help="with more than cores the times say nothing")
     parser.add_argument("--strategies", nargs="+", default=["ddp", "fsdp"])
     parser.add_argument("--widths", nargs="+", type=int, default=[*SIZES.values()], help="of layers")
+    parser.add_argument("--examples", type=int, default=EXAMPLES, help=f"of an epoch; {ROWS} an update")
     options = parser.parse_args()
     print("Milliseconds of an update and (in brackets) of the processor; ratios: median, smallest, largest.")
     print("| | by hand | Truestep | ratio | of processor time | by hand an update | Truestep an update |")
     print("|---|---|---|---|---|---|---|")
     for strategy in options.strategies:
         print(
-            "\n".join(ts.spawn(work, options.ranks, strategy, options.blocks, options.widths)[0]), flush=True
+            "\n".join(
+                ts.spawn(work, options.ranks, strategy, options.blocks, options.widths, options.examples)[0]
+            ),
+            flush=True,
         )

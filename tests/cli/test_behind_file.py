@@ -182,3 +182,64 @@ def test_a_script_that_ends_otherwise_is_told_nothing_of_its_command_line(tmp_pa
         f"import argparse, sys\nargparse.ArgumentParser().parse_args()\n{ends}\n"
     )
     assert "command line" not in warm.run("-m", "truestep", "doctor", "train.py", cwd=tmp_path).stderr
+
+
+MISSPELT = {
+    ("--previw",): ["--preview"],
+    ("--step", "3"): ["--steps", "3"],
+    ("--thorugh",): ["--thorough"],
+    ("--no-experiment",): ["--no-experiments"],
+    ("--fail_on=risk",): ["--fail-on=risk"],
+    ("--lr", "1", "--jsn"): ["--json"],
+}
+
+
+def told_of(text, *arguments):
+    context, rest, _ = looked_at(["train.py", *arguments])
+    return OptionsBehindFile.among(context, ["train.py"], rest, text)
+
+
+@pytest.mark.parametrize("words", MISSPELT)
+def test_a_misspelt_option_that_the_script_does_not_know_is_the_doctors(words):
+    found = told_of("import torch\nepochs, lr = 3, 0.1\n", *words)
+    assert MISSPELT[words][0].split("=")[0] in found.command
+    assert shlex.split(found.command)[2:4][: len(MISSPELT[words])] == MISSPELT[words]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('parser.add_argument("--step", type=int)', ["--step", "3"]),
+        ('parser.add_argument("--previw")', ["--previw"]),
+        ("import hydra", ["--stepsize=3"]),
+        ("", ["--gpu"]),
+        ("", ["--output-dir", "runs/a"]),
+        ("", ["--", "--previw"]),
+        ("no_experiment = args.no_experiment", ["--no-experiment"]),
+    ],
+)
+def test_what_may_be_the_scripts_own_is_left_to_it(text, words):
+    assert told_of(text, *words) is None
+
+
+UNKNOWN = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--data", required=True)
+parser.parse_args()
+"""
+
+
+@pytest.mark.parametrize(
+    ("words", "command"),
+    [
+        (["--data", "x", "--steps", "3"], "truestep doctor --steps 3 train.py --data x"),
+        (["--data", "x", "--stesp", "3"], "truestep doctor --steps 3 train.py --data x"),
+        (["--data", "x", "--lr", "3"], "truestep doctor train.py --data x"),
+    ],
+)
+def test_an_option_that_the_script_refused_is_not_repeated(tmp_path, words, command):
+    (tmp_path / "train.py").write_text(UNKNOWN)
+    ran = warm.run("-m", "truestep", "doctor", "train.py", *words, cwd=tmp_path)
+    assert ran.returncode == 2
+    assert ran.stderr.splitlines()[-1].endswith(f": {command}")

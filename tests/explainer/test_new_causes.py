@@ -8,6 +8,7 @@ import warnings
 
 import pytest
 import torch
+import torch.nn.functional as F
 from torch import nn
 
 import truestep as ts
@@ -292,3 +293,36 @@ def test_a_module_that_trains_itself_is_told_where_its_loss_is():
     model, inputs = Base(), torch.ones(1)
     for call in (lambda: model(inputs), lambda: nn.Sequential(model)(inputs), lambda: Net()(inputs)):
         assert "net.training_step(batch, 0), batch)" in note_of(call)
+
+
+NET, X, Y = nn.Linear(4, 3), torch.randn(8, 4), torch.zeros(8, dtype=torch.long)
+EXCHANGED = {
+    "by function": lambda: F.cross_entropy(Y, NET(X)),
+    "by class": lambda: nn.CrossEntropyLoss()(Y, NET(X)),
+    "by name": lambda: F.cross_entropy(input=Y, target=NET(X), label_smoothing=0.1),
+    "of int32": lambda: F.cross_entropy(Y.int(), NET(X)),
+    "of pictures": lambda: F.cross_entropy(torch.zeros(2, 5, 5, dtype=torch.long), torch.randn(2, 3, 5, 5)),
+    "of probabilities": lambda: F.nll_loss(Y, F.log_softmax(NET(X), 1)),
+}
+
+
+@pytest.mark.parametrize("kind", EXCHANGED)
+def test_labels_in_the_place_of_outputs_are_exchanged_and_not_converted(kind):
+    note = note_of(EXCHANGED[kind])
+    assert "Fix: exchange the two: the outputs first and then the labels" in note
+    assert ".float()" not in note
+
+
+def test_outputs_that_are_integers_are_the_models_own():
+    assert "leave argmax(), .long() and the like out" in note_of(lambda: F.cross_entropy(NET(X).argmax(1), Y))
+    assert "leave argmax(), .long() and the like out" in note_of(lambda: F.cross_entropy(NET(X).long(), Y))
+    assert "convert integers with .float()" in note_of(lambda: Y.softmax(0))
+
+
+def test_a_row_of_inputs_in_the_place_of_labels_asks_for_labels():
+    def by_number(batch):
+        return F.cross_entropy(NET(batch[0]), batch[1])
+
+    assert "Fix: give both: run.data((X, y)" in note_of(by_number, X)
+    assert "give both" not in note_of(by_number, (X, Y.float()))
+    assert "give both" not in note_of(by_number, torch.randn(2, 4))

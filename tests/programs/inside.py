@@ -2,7 +2,8 @@
 """What stands inside of a program that a law looks into: it notes batches, losses and ends, and kills itself at a moment.
 
 `python -c "from programs import inside; inside.start()"` runs the program of its folder. The environment says the rest: how
-many WORKERS load, the micro-batch (PARTS), whether the run watches itself (WATCHED), and the step to be killed at (STOP).
+many WORKERS load, the micro-batch (PARTS), whether the run watches itself (WATCHED), how often it saves (EVERY), and the step to be
+killed at (STOP).
 `DISTURBED="1000 15"` is signal 15 at call 1000 of a Python function since the first batch, or since the program began (`"1000 15
 early"`); `"20 raises"` and `"20 leaves"` are for call 20 of a function of the program's own; `""` counts the calls alone.
 """
@@ -242,6 +243,7 @@ def start() -> None:
     known = (note_batch, note_drawn_batch, note_loss, note_end, note_figure, note_gradients)
     for function in (*known, before_another, behind_another, watch_parts, stop_at):
         setattr(builtins, function.__name__, function)
+    builtins.EVERY = int(os.environ.get("EVERY", "1000000"))
     builtins.WATCHED = os.environ.get("WATCHED", "True") == "True"
     if "DISTURBED" in os.environ:
         said = os.environ["DISTURBED"]

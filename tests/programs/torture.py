@@ -20,7 +20,7 @@ from programs.laws import ViolationError, hold
 from programs.tally import TALLY, SliceTally, table, tallied, total_of
 
 SLICE = 200
-LOADED = "datasets lightning transformers.trainer accelerate ignite.engine"  # once, not in each process (in `make test` they are)
+LOADED = "datasets lightning transformers.trainer accelerate ignite.engine torch.utils.tensorboard"  # once, not in each process (in `make test` they are)
 
 
 def outcome(law: str, program: Program) -> tuple[str, str]:

@@ -170,3 +170,57 @@ def test_a_learner_that_nothing_updates_is_named_at_the_end(tmp_path, capsys, ki
     told = "'other' was never updated in 3 steps"
     assert (told in said) == (kind == "idle")
     assert "'net' was never" not in said
+
+
+def steps(folder, body, num=4):
+    run = ts.Run(folder, device="cpu", progress=False)
+    net = run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+    sources = run.data(DATA, batch_size=4), run.data(DATA, batch_size=2)
+    for _ in run.steps(num):
+        body(run, lambda batch: net.update(lambda rows: net(rows).square().sum(1), batch), sources)
+    run.close()
+
+
+def a_pass_in_each(run, update, sources):
+    for batch in run.batches(sources[0]):
+        update(batch)
+
+
+def two_passes_in_each(run, update, sources):
+    for source in sources:
+        a_pass_in_each(run, update, [source])
+
+
+def numbered(run, update, sources):
+    for _, batch in enumerate(run.batches(sources[1])):
+        update(batch)
+        update(batch)
+
+
+@pytest.mark.parametrize("body", [a_pass_in_each, two_passes_in_each, numbered])
+def test_passes_in_steps_are_named_once(tmp_path, capsys, body):
+    steps(tmp_path / "run", body)
+    assert capsys.readouterr().err.count("each body of run.steps holds a whole pass over run.batches(") == 1
+
+
+def some_at_a_time(run, update, sources):
+    for batch in run.batches(sources[1], limit=2):
+        update(batch)
+
+
+def of_a_batch_made_here(run, update, sources):
+    for _ in range(3):
+        update(DATA[:4])
+
+
+def measured(run, update, sources):
+    update(DATA[:4])
+    for batch in run.batches(sources[1]):
+        batch.mean()
+    update(DATA[4:])
+
+
+@pytest.mark.parametrize("body", [some_at_a_time, of_a_batch_made_here, measured])
+def test_nothing_is_said_of_other_loops_in_steps(tmp_path, capsys, body):
+    steps(tmp_path / "run", body)
+    assert "each body of run.steps" not in capsys.readouterr().err

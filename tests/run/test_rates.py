@@ -170,3 +170,67 @@ def test_a_loop_without_epochs_is_told_that_nothing_moves(tmp_path, capsys):
 def test_one_that_waits_for_a_metric_counts_nothing(tmp_path):
     with pytest.raises(ts.OptionError, match=r"counts neither updates nor epochs: leave ts\.per_epoch out"):
         train(tmp_path, ts.per_epoch(lambda o: ts.plateau(o, metric="accuracy")))
+
+
+def at_the_top_of_an_epoch(net, epoch):
+    for group in net.optimizers[0].param_groups:
+        group["lr"] = 0.5 * 0.9**epoch
+
+
+def before_an_update(net, step):
+    net.optimizers[0].param_groups[0]["lr"] = min(1.0, step / 9) * 0.3
+
+
+def weight_decay_alone(net, step):
+    net.optimizers[0].param_groups[0]["weight_decay"] = 1e-3 * step
+
+
+def nothing(_net, _number):
+    pass
+
+
+def train_with_rates(directory, schedule, per_epoch=nothing, per_update=nothing):
+    run = ts.Run(directory, device="cpu", doctor=False, progress=False)
+    net = run.learner(module(), lambda p: torch.optim.SGD(p, lr=0.5), schedule=schedule, name="net")
+    source = run.data(DATA, batch_size=4)
+    for epoch in run.epochs(3):
+        per_epoch(net, epoch)
+        for i, batch in enumerate(run.batches(source)):
+            per_update(net, i)
+            net.update(lambda x: net(x).squeeze(1).square(), batch)
+    run.close()
+
+
+BY_HAND = {
+    "of an epoch": (SCHEDULES["ours"], {"per_epoch": at_the_top_of_an_epoch}),
+    "of an update": (lambda o: ts.one_cycle(o, total_steps=30), {"per_update": before_an_update}),
+    "of a function's": (
+        lambda o: lr_scheduler.LambdaLR(o, lambda step: 0.9**step),
+        {"per_epoch": at_the_top_of_an_epoch},
+    ),
+    "of an epoch's schedule": (ts.per_epoch(SCHEDULES["LambdaLR"]), {"per_update": before_an_update}),
+}
+
+
+@pytest.mark.parametrize("kind", BY_HAND)
+def test_a_rate_that_is_set_before_an_update_is_named(tmp_path, capsys, kind):
+    schedule, options = BY_HAND[kind]
+    train_with_rates(tmp_path, schedule, **options)
+    said = capsys.readouterr().err
+    assert said.count("what is set by hand is lost") == 1
+    assert f"anew after each {'epoch' if 'schedule' in kind else 'update'}" in said
+
+
+LAWFUL = {
+    "none": (SCHEDULES["ours"], {}),
+    "no schedule": (None, {"per_epoch": at_the_top_of_an_epoch, "per_update": before_an_update}),
+    "another number": (SCHEDULES["ours"], {"per_update": weight_decay_alone}),
+    "a plateau": (lambda o: ts.plateau(o, metric="loss"), {"per_epoch": at_the_top_of_an_epoch}),
+}
+
+
+@pytest.mark.parametrize("kind", LAWFUL)
+def test_nothing_is_said_of_rates_that_stay(tmp_path, capsys, kind):
+    schedule, options = LAWFUL[kind]
+    train_with_rates(tmp_path, schedule, **options)
+    assert "by hand" not in capsys.readouterr().err

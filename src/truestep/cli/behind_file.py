@@ -3,8 +3,9 @@
 
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 from typer.core import TyperCommand
@@ -13,6 +14,8 @@ from truestep.cli.usage import USAGE_ERROR
 from truestep.core.wording import printable_text
 
 END_OF_OPTIONS = "--"
+_NEAR = 0.85  # as difflib counts; --gpu is no --cpu
+_UNKNOWN = "unrecognized arguments: "
 
 
 class ModuleEndsOptions(TyperCommand):
@@ -48,31 +51,41 @@ class OptionsBehindFile:
         )
 
     @classmethod
-    def among(cls, context: Any, file: Sequence[str], arguments: Sequence[str]) -> "OptionsBehindFile | None":
+    def among(
+        cls, context: Any, file: Sequence[str], arguments: Sequence[str], text: str | None = None
+    ) -> "OptionsBehindFile | None":
         """Look through a script's arguments; None where none of them is an option that the command would take.
 
         Args:
             context: the command's, which knows its options.
             file: what names the script: `[FILE.py]` or `["-m", MODULE]`.
             arguments: what stands behind it.
+            text: the script's; a misspelt option of the command is one whose name it does not hold.
         """
-        own = [*own_options(context, arguments)]
+        own = [*own_options(context, arguments, text)]
         if not own:
             return None
-        moved = [word for option in own for word in option]
+        moved = [word for _, meant in own for word in meant]
         left = list(arguments)
-        for option in own:
+        for option, _ in own:
             start = next(
                 place for place in range(len(left)) if (*left[place : place + len(option)],) == option
             )
             del left[start : start + len(option)]
         before = _given_before(context, file, arguments)
         words = ["truestep", context.info_name, *before, *moved, *file, *left]
-        return cls(tuple(moved), shlex.join(words), context.info_name)
+        return cls(tuple(word for option, _ in own for word in option), shlex.join(words), context.info_name)
 
 
 def missing_arguments(file: Sequence[str], given: Sequence[str], said: str) -> str:
     """Return what to write where a script's own command line ended it, `said` being what it said of that."""
+    if said.startswith(_UNKNOWN):
+        unknown = said.removeprefix(_UNKNOWN).split()
+        left = shlex.join([*file, *(each for each in given if each not in unknown)])
+        return printable_text(
+            f"{file[-1]} ended at its own command line, before a step, so there was nothing to watch: it has no option "
+            f"{unknown[0]}, and what stands behind the file is its own. Leave that out: truestep doctor {left}"
+        )
     needed = said.partition("required: ")[2].split(", ") if "required: " in said else ["..."]
     values = [f"{each} VALUE" if each.startswith("-") else each.upper() for each in needed]
     command = " ".join(["truestep doctor", shlex.join([*file, *given]), *values])
@@ -82,8 +95,10 @@ def missing_arguments(file: Sequence[str], given: Sequence[str], said: str) -> s
     )
 
 
-def own_options(context: Any, words: Sequence[str]) -> Iterator[tuple[str, ...]]:
-    """Yield each option of a command among some words, with its value; `--` ends them.
+def own_options(
+    context: Any, words: Sequence[str], text: str | None = None
+) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+    """Yield each option of a command among some words, with its value, as it is written and as it is spelt; `--` ends them.
 
     One whose value the command would refuse is not its own: `--output runs/a` is the script's.
     """
@@ -94,19 +109,31 @@ def own_options(context: Any, words: Sequence[str]) -> Iterator[tuple[str, ...]]
     while waiting and waiting[0] != END_OF_OPTIONS:
         word = waiting.pop(0)
         name, equals, value = word.partition("=")
-        option = known.get(name) if name.startswith("--") else None
-        if option is None:
+        spelt = _as_spelt(name, known, text) if name.startswith("--") else None
+        if spelt is None:
             continue
+        option = known[spelt]
         if option.is_flag:
             if not equals:
-                yield (word,)
+                yield (word,), (spelt,)
             continue
         if not equals and not waiting:
             continue
         found = (word,) if equals else (word, waiting[0])
         if _is_taken(option, value if equals else waiting[0], context):
-            yield found
+            yield found, (f"{spelt}{equals}{value}", *found[1:])
             del waiting[: len(found) - 1]
+
+
+def _as_spelt(name: str, known: Iterable[str], text: str | None) -> str | None:
+    """Return the option that was meant; longer words than it, and those that the script's text holds, are the script's."""
+    if name in known:
+        return name
+    near = [] if text is None else get_close_matches(name, known, n=1, cutoff=_NEAR)
+    bare = name.strip("-")
+    if text is None or not near or name.startswith(near[0]):
+        return None
+    return None if bare in text or bare.replace("-", "_") in text else near[0]
 
 
 def _is_taken(option: Any, value: str, context: Any) -> bool:

@@ -115,13 +115,20 @@ def doctor(
         with told_if_unwritable("The report", report_to):  # before a training of hours
             report_to.open("a").close()
     with _streams(output is not ReadOutput.TEXT and report_to is None) as (stdout, stderr):
-        behind = OptionsBehindFile.among(context, named, rest)
+        behind = OptionsBehindFile.among(context, named, rest, _text_of(to_run))
         delivery = CommandReportDelivery(
             output, report_to, stdout, stderr, fail_on, abstentions, behind, (named, rest)
         )
         with script_on_cpu() if cpu else contextlib.nullcontext():
             status = _doctored(to_run, watch, delivery)
     raise typer.Exit(status)
+
+
+def _text_of(script: "WatchedScript") -> str:
+    """Return the script's text, to see which names it knows."""
+    with contextlib.suppress(OSError):
+        return "".join(each.read_text("utf-8", errors="replace") for each in script.sources())
+    return ""
 
 
 @dataclass(frozen=True)
@@ -150,7 +157,8 @@ class CommandReportDelivery:
                 self._print(report, file, width=100)
         if self.behind is not None and self.output is not ReadOutput.TEXT:
             self.stderr.write(f"truestep: {self.behind}\n")
-        if (said := report.outcome.arguments_refused) is not None:
+        # where an option of the doctor's was refused, what takes it is said already
+        if (said := report.outcome.arguments_refused) is not None and self.behind is None:
             self.stderr.write(f"truestep: {missing_arguments(*self.called, said)}\n")
         self.stdout.flush()
         self.stderr.flush()

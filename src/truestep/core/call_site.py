@@ -10,7 +10,7 @@ import sys
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from traceback import walk_stack
+from traceback import walk_stack, walk_tb
 from types import CodeType, FrameType, FunctionType, TracebackType
 from typing import NamedTuple
 
@@ -69,6 +69,48 @@ def numbers_subscripted(code: CodeType, name: str) -> frozenset[int]:
     return frozenset() if name in code.co_cellvars else frozenset(found)
 
 
+def names_left_unread(code: CodeType, name: str) -> frozenset[int] | None:
+    """Return the numbers of a variable's parts that a code takes out of it and reads nowhere; None where it reads nothing of it.
+
+    Parts are those of `x, y = name`; a variable that is read in any other way has none left.
+    """
+    if name in code.co_cellvars:
+        return frozenset()
+    parts: list[str] = []
+    steps = [each for each in dis.get_instructions(code) if each.opname not in ("NOP", "RESUME", "CACHE")]
+    for at, step in enumerate(steps):
+        if name not in _names_loaded(step):
+            continue
+        if parts or step.opname not in _LOADS or steps[at + 1].opname != "UNPACK_SEQUENCE":
+            return frozenset()
+        parts = list(_names_stored(steps[at + 2 :], steps[at + 1].arg or 0))
+    read = {each for step in steps for each in _names_loaded(step)} | {*code.co_cellvars}
+    left = frozenset(number for number, part in enumerate(parts) if part not in read)
+    return None if len(left) == len(parts) else left
+
+
+_LOADS = ("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
+
+
+def _names_loaded(step: dis.Instruction) -> tuple[str, ...]:
+    """Return the variables that an instruction reads; from Python 3.13 on one may read two, or write one and read one."""
+    if "LOAD_FAST" not in step.opname and "LOAD_DEREF" not in step.opname:
+        return ()
+    names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+    return names[1:] if step.opname.startswith("STORE_") else names
+
+
+def _names_stored(steps: list[dis.Instruction], num: int) -> Iterator[str]:
+    """Yield the variables that so many values are put into, in order; none where they go anywhere else."""
+    found: list[str] = []
+    for step in steps:
+        if len(found) >= num or not step.opname.startswith(("STORE_FAST", "STORE_DEREF")):
+            break
+        names = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+        found += names[:1] if "LOAD" in step.opname else names
+    return iter(found if len(found) == num else ())
+
+
 def closure_variables(function: FunctionType) -> inspect.ClosureVars:
     """Return the variables outside of a function that it reads; none where one of them has no value yet."""
     try:
@@ -104,6 +146,12 @@ def ends_in_raise(error: BaseException) -> bool:
     while trail is not None and trail.tb_next is not None:
         trail = trail.tb_next
     return trail is not None and _instruction(trail.tb_frame.f_code, trail.tb_lasti) == "RAISE_VARARGS"
+
+
+def ends_in_library(error: BaseException) -> bool:
+    """Whether an error was raised in Python's or a package's own code, and not by a line of the user's."""
+    frames = [frame for frame, _ in walk_tb(error.__traceback__)]
+    return is_library_file(frames[-1].f_code.co_filename)
 
 
 def _user_frame() -> FrameType | None:

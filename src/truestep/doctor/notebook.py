@@ -108,10 +108,12 @@ def parse_notebook(raw: str) -> NotebookText:
     """Join the code cells of a notebook (nbformat 4); magics and shell lines become `pass`.
 
     Raises:
-        ValueError: no notebook, or one of another language.
+        ValueError: no JSON, no notebook, or one of another language.
     """
     try:
         document = json.loads(raw)
+    except json.JSONDecodeError as error:
+        raise ValueError(f"it is no JSON from line {error.lineno} on ({error.msg})") from None
     except RecursionError:
         raise ValueError("no notebook: its JSON is nested too deeply") from None
     if not isinstance(document, dict) or not isinstance(document.get("cells"), list):

@@ -62,10 +62,15 @@ class Watcher(Check):
     def on_loss(self, history: "WatchHistory", loss: "LossCall") -> Observations | None:
         """A loss was computed."""
 
+    def on_objective(
+        self, history: "WatchHistory", tensors: "tuple[Tensor, ...]", place: Place
+    ) -> Observations | None:
+        """Values are about to go backward: by the user's call, or in an update of our engine."""
+
     def on_backward(
         self, history: "WatchHistory", tensors: "tuple[Tensor, ...]", place: Place
     ) -> Observations | None:
-        """A backward is about to run."""
+        """The user's call of backward() is about to run."""
 
     def on_clear(
         self, history: "WatchHistory", records: "list[OptimizerRecord]", place: Place

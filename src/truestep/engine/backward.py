@@ -1,25 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Starting a backward from values and their seed."""
+"""The backward of a part of a batch."""
 
-from collections.abc import Callable, Sequence
-from functools import cache
-from typing import Any
+from collections.abc import Sequence
 
 from torch import Tensor
-from torch.autograd import Variable
-from torch.autograd.graph import _engine_run_backward
 
-from truestep.core.accelerator import accelerator_here
 from truestep.engine.weights import LearnerWeights
-
-
-def backward_of_losses(values: Tensor, seed: Tensor) -> None:
-    """Accumulate into `.grad` the gradient of Σ seed·values: `torch.autograd.backward`, without its checks of the arguments.
-
-    Those cost 8 µs, a tenth of the smallest step (docs/log.md), and here the seed is made to fit.
-    """
-    # no graph kept, none made of the backward itself, and gradients for all leaves: as `backward()` has it
-    _engine()((values,), (seed,), False, False, (), allow_unreachable=True, accumulate_grad=True)
+from truestep.instrument import backwards
 
 
 def backward_of_part(learners: Sequence[LearnerWeights], values: Tensor, seed: Tensor) -> None:
@@ -27,16 +14,7 @@ def backward_of_part(learners: Sequence[LearnerWeights], values: Tensor, seed: T
     # a hook sees one gradient for each update: that of the whole batch, however it is split
     held = [hooks for weights in learners for hooks in weights.hold_hooks()]
     try:
-        backward_of_losses(values, seed)
+        backwards.backward_of_losses(values, seed)
     finally:
         for hooks in held:
             hooks.put_back()
-
-
-@cache
-def _engine() -> Callable[..., Any]:
-    """Return what runs a graph: without an accelerator it runs in this thread, so no context is copied for another one."""
-    if accelerator_here() is not None:
-        return _engine_run_backward
-    run: Callable[..., Any] = Variable._execution_engine.run_backward
-    return run

@@ -34,6 +34,9 @@ class UpdateObserver(Protocol):
     def failed(self, error: Exception) -> None:
         """A function of the user's, called with a batch, raised an exception that is on its way out."""
 
+    def evaluated(self, data: Any) -> None:
+        """An evaluation of these data is over."""
+
     def wants_to_stop(self) -> bool:
         """Whether an evaluation should be left between two of its batches; it is done again after a resume."""
 
@@ -51,6 +54,9 @@ class UnobservedUpdates:
         """Do nothing."""
 
     def failed(self, error: Exception) -> None:
+        """Do nothing."""
+
+    def evaluated(self, data: Any) -> None:
         """Do nothing."""
 
     def wants_to_stop(self) -> bool:
@@ -89,6 +95,8 @@ class LearnerContext:
     choices: list[Choice] = field(default_factory=list)
     on_new_loss: Callable[[Callable[..., Any]], None] | None = None
     """Is given each loss function when it is first used."""
+    on_next_batch: Callable[[Any], None] | None = None
+    """Is given the batch of the next update, once."""
 
     def __post_init__(self) -> None:
         self.is_host = is_host(self.device)

@@ -110,6 +110,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
                 break
     if stopping:
         context.observer.stop()
+    context.observer.evaluated(data)
     return totals.answer()
 
 

@@ -3,6 +3,7 @@
 
 import copy
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from traceback import walk_tb
 from typing import Any, NoReturn
@@ -199,10 +200,39 @@ def make_optimizers(
         if "'str'" in str(error):
             error.add_note(_TEXT_FOR_NUMBER)
         raise
+    except ValueError as error:
+        raise OptionError(_refused_value(error, name)) from error
     optimizers = OwnOptimizers(made) if isinstance(made, Sequence | Iterator) else OwnOptimizers([made])
     _check_kinds(optimizers)
     _check_membership(optimizers, parameters, name, owners)
     return optimizers
+
+
+def _refused_value(error: ValueError, name: str) -> str:
+    """Say why an optimizer refused what its factory gave it, and what it takes."""
+    said = str(error)
+    called = f"The optimizer of {name!r} could not be made: {said}."
+    if "appear in more than one parameter group" in said:
+        return (
+            f"{called} Such a one would be stepped twice. Let the groups share none, as those of p.groups do: "
+            'lambda p: torch.optim.AdamW(p.groups({"head.": {"lr": 1e-2}}), lr=1e-3).'
+        )
+    if found := re.match(r"Invalid (learning rate|lr|weight_decay|momentum|eps|epsilon|beta)\b", said):
+        why, write = _RANGES.get(found[1], _RANGES["beta"])
+        return f"{called} {why}, so write {write}."
+    return f"{called} Change what the function gives it: lambda p: torch.optim.AdamW(p, lr=1e-3)."
+
+
+_RATE = "With a rate below 0 each step goes up the loss", "lr=1e-3 or another positive number"
+_RANGES = {
+    "learning rate": _RATE,
+    "lr": _RATE,
+    "weight_decay": ("Below 0 it lets the weights grow", "weight_decay=0.01, or 0 for none"),
+    "momentum": ("Below 0 each step takes the last one back", "momentum=0.9, or 0 for none"),
+    "eps": ("It keeps a division from zero", "eps=1e-8"),
+    "epsilon": ("It keeps a division from zero", "eps=1e-8"),
+    "beta": ("An average forgets nothing at 1 and is none below 0", "betas=(0.9, 0.999)"),
+}
 
 
 def _wrong_factory(error: TypeError | AttributeError) -> str | None:

@@ -14,12 +14,13 @@ from typing import Any
 import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
-from truestep.engine.backward import backward_of_losses, backward_of_part
+from truestep.engine.backward import backward_of_part
 from truestep.engine.batches import Batch, batch_to_device, split_along
 from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
+from truestep.engine.cut_graph import note_cut
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
@@ -32,8 +33,10 @@ from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import AttemptTakenBackError, BatchPlacing
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
+from truestep.engine.unread_batch import tell_of_unread_batch
 from truestep.engine.untrained import note_frozen
 from truestep.engine.wrong_calls import loss_call_error, loss_is_no_function, tell_observer_of
+from truestep.instrument import backwards
 
 Loss = Callable[[Any], Any]
 
@@ -49,6 +52,9 @@ def update_together(
     if not plan.learners:
         return [update_of_not_started(learner) for learner in learners]
     plan.check()
+    if (tell := plan.context.on_next_batch) is not None:
+        plan.context.on_next_batch = None
+        tell(batch)
     if type(batch) is torch.Tensor and splitting.split is None:
         plan.rows_taken.look(loss, batch, plan.context.counting.making)
     if plan.moves_batches:
@@ -211,12 +217,14 @@ def _compute(
         part = read_loss(result, num_examples=num_examples, whole=whole)
     except LossError as error:
         note_frozen(error, plan.learners)
+        note_cut(error, loss, plan.learners)
         if division.shares_batches:
             cutting.counting.note_reading(error, batch)
         raise
     values = part.values
     if plan.unowned is not None and plan.unowned.look(loss, values):
         _tell_of_loss(plan, loss, part, cutting.num_calls)
+        tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
@@ -229,7 +237,7 @@ def _compute(
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
     if whole and sums.is_normalised:
-        backward_of_losses(values, plan.seed(part, sums.expected))
+        backwards.backward_of_losses(values, plan.seed(part, sums.expected))
     else:
         backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
 

@@ -84,6 +84,22 @@ def shapes_and_origins(crash: Crash) -> str:
     )
 
 
+def outputs_and_targets(crash: Crash) -> tuple[Any, Any] | None:
+    """Return outputs and targets, as a loss function of torch's was given them."""
+    for frame in reversed(crash.frames):
+        names = frame.locals()
+        if is_tensor_at_crash(names.get("input")) and is_tensor_at_crash(names.get("target")):
+            return names["input"], names["target"]
+    return None
+
+
+def are_exchanged(pair: tuple[Any, Any] | None) -> bool:
+    """Whether labels stand where a loss takes the outputs, and outputs where it takes labels."""
+    if pair is None or pair[0].is_floating_point() or pair[0].is_complex():
+        return False
+    return pair[1].is_floating_point() and pair[1].dim() == pair[0].dim() + 1
+
+
 def running_models(crash: Crash) -> Iterator[tuple[str, Any]]:
     """Yield the outermost models in the user's running functions, with their names."""
     seen = set[int]()

@@ -62,6 +62,12 @@ def choose_run_directory(directory: Path | None, resume: Resume) -> Path:
             f"ts.Run(resume={str(resume)!r}) names a file, and a run goes on from the newest sound checkpoint of its own directory "
             "by itself: ts.Run('runs/x'). For the weights of another one write ts.load_weights(module, path) before run.learner."
         )
+    if resume == "best":  # type: ignore[comparison-overlap]
+        raise OptionError(
+            "ts.Run(resume='best') asks for a checkpoint, and a run goes on from its newest sound one alone: behind an older one "
+            "its metrics would be those of two runs. Leave resume= out to go on; for another run that begins with the best weights "
+            "write ts.load_weights(module, 'runs/x', checkpoint='highest accuracy') above run.learner."
+        )
     check_choice("ts.Run", "resume", resume, RESUME)
     if directory is None and resume in ("must", "edited"):
         raise OptionError(

@@ -172,6 +172,8 @@ class RunLoop:
             self._session.bodies.given_beside(stream)
             return
         run.context.advance(run.cursor.step)
+        if self._session.passed_over.asks:
+            self._session.passed_over.given_out(made.batch)
         if self._tuner.active:
             self._tuner.see(made.batch)
 

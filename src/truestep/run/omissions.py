@@ -12,6 +12,7 @@ from truestep.run.state import RunState
 from truestep.run.unkept import UnkeptModels
 
 _MORE_THAN_A_TRIAL = 2  # updates: one may try whether a loss can be computed
+_SURELY_MEANT = 2  # bodies of run.steps with a whole pass in each
 _EPOCHS_WAITED = 2  # with something logged in each; an evaluation may come in every second one only
 
 
@@ -30,6 +31,7 @@ class RunOmissions:
             str, int
         ] = {}  # how often each learner's weights had been written when the loop began
         self._num_outside = 0  # updates before any loop of the run
+        self._passes_in_steps = 0
         self._updated_at: int | None = None  # the step of the last update in the body of a loop over batches
         self.computes_from = 0
         """The step at which the update that is under way began: one may be open around a loop over batches."""
@@ -125,6 +127,15 @@ class RunOmissions:
         if not learner.module.training and learner.name not in self._seen_evaluating:
             self._seen_evaluating.add(learner.name)
             self._tell_of_evaluation_mode(learner)
+
+    def step_done(self, made: int) -> None:
+        """See a body of `run.steps` that made several updates: in two with whole passes of a source the loops are mixed up."""
+        for each in self._cursor.streams.values():
+            is_whole = each.beside and each.reader is None and each.limit is None and not each.crossed
+            if is_whole and 1 < each.given <= made and each.finished:
+                self._passes_in_steps += 1
+                if self._passes_in_steps == _SURELY_MEANT:
+                    self._once(_PASSES_IN_STEPS.format(label=each.label, num=each.given))
 
     def _updated_outside(self) -> None:
         """See an update where no batch of the run's is open: before its loops, or behind one whose batches went unused."""
@@ -260,3 +271,10 @@ class RunOmissions:
 def _times_written(learner: LearnerParts) -> int:
     """Return how often anything was written into a learner's weights, by torch's own count."""
     return sum(each._version for each in learner.module.parameters())
+
+
+_PASSES_IN_STEPS = (
+    "each body of run.steps holds a whole pass over run.batches({label}), with {num} updates: run.steps counts it as one step, so "
+    "that run.step, run.steps' total and the moments to save count passes and not batches. Write for epoch in run.epochs(20): "
+    "for batch in run.batches({label}): net.update(loss, batch), and limit= in run.batches for shorter epochs"
+)

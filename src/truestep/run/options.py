@@ -94,7 +94,23 @@ class Saving:
         called = f"ts.Saving(best={self.best!r})"
         if self.best and (said := ask_for_best_mode(called, self.best, self.best_mode)):
             raise OptionError(said)
+        if self.keep_last < 1:
+            raise OptionError(
+                f"ts.Saving(keep_last={self.keep_last}) would keep no checkpoint, and the newest is what a killed run goes on "
+                "from. Write keep_last=1; with best=... those of the best weights stay beside it."
+            )
+        self._check_kept()
         self.retention()
+
+    def _check_kept(self) -> None:
+        if self.keep_best < 0:
+            raise OptionError(
+                f"ts.Saving(keep_best={self.keep_best}): give 1 or more, or leave best= out to keep none by it."
+            )
+        if self.keep_every is not None and self.keep_every < 1:
+            raise OptionError(
+                f"ts.Saving(keep_every={self.keep_every}): give at least 1, the steps between two that stay, or None."
+            )
 
     def _check_times(self) -> None:
         if self.every_seconds is not None and self.every_seconds < 0:

@@ -12,6 +12,7 @@ from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
 NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with it moves any more
+_FIRST_UPDATES = 8
 LAST_PART = 0.1  # of a run; a schedule may end this early
 
 
@@ -21,6 +22,7 @@ class RunRates:
     def __init__(self, run: RunState) -> None:
         self._cursor, self._screen, self._learners = run.cursor, run.screen, run.context.learners
         self._total_epochs: int | None = None
+        self._updates_looked_at = _FIRST_UPDATES
         # the first that leads: a pass over other data says nothing of an epoch's length
         self._stream: StreamCursor | None = None
 
@@ -30,7 +32,7 @@ class RunRates:
 
     def epoch_ended(self) -> None:
         """Step the schedules that count epochs, of the learners that have been updated."""
-        self._warn_of_rates_set_by_hand()
+        self.warn_of_rates_set_by_hand()
         for learner in self._learners.values():
             if not learner.schedules.per_epoch:
                 continue
@@ -40,7 +42,7 @@ class RunRates:
 
     def look(self, stream: StreamCursor) -> None:
         """Name schedules that were over before the first epoch was, or have brought the rate to nothing."""
-        self._warn_of_rates_set_by_hand()
+        self.warn_of_rates_set_by_hand()
         self._stream = self._stream or stream
         place = _place_in(self._cursor, stream, self._total_epochs)
         if stream is not self._stream or place is None or place.remaining < LAST_PART:
@@ -49,13 +51,21 @@ class RunRates:
             if learner.schedules.names and not self._screen.has_said(_key(learner)):
                 self._look_at(learner, place)
 
-    def _warn_of_rates_set_by_hand(self) -> None:
+    def update_begins(self) -> None:
+        """Look at the rates before the first updates: behind one its schedule has set them anew."""
+        if self._updates_looked_at:
+            self._updates_looked_at -= 1
+            self.warn_of_rates_set_by_hand()
+
+    def warn_of_rates_set_by_hand(self) -> None:
+        """Name rates that somebody has set and a schedule sets anew."""
         for learner in self._learners.values():
             key = f"rate of {learner.name} by hand"
             if not self._screen.has_said(key) and (found := learner.schedules.set_by_hand()):
                 self._screen.say_once(
                     f"the learning rate of {learner.name!r} was set to {found.rate:.3g} by hand, and its schedule= "
-                    f"({found.schedule}) sets it anew after each update, from {found.own:.3g} on: what is set by hand is lost. "
+                    f"({found.schedule}) sets it anew after each {found.unit}, from {found.own:.3g} on: what is set by hand is "
+                    "lost. "
                     "Leave that line or schedule= out; a rate that falls when a metric stalls is schedule=ts.plateau",
                     key,
                 )

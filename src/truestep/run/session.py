@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import Any
 
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
@@ -19,11 +20,16 @@ from truestep.run.endings import explain_loop_error
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
 from truestep.run.likeness import refuse_different_ranks, share_run_weights
+from truestep.run.made_before import ModelsMadeBefore, said_of_models_made_before
+from truestep.run.measured_in_part import MeasuredInPart
+from truestep.run.measured_in_training_mode import MeasuredInTrainingMode
 from truestep.run.media.folder import log_media
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.moments import SaveMoments, refuse_other_thread
 from truestep.run.omissions import RunOmissions
+from truestep.run.onward import STEPS
 from truestep.run.owner import HOLDERS, refuse_later_process_group, take_over_run
+from truestep.run.passed_over import BatchesPassedOver
 from truestep.run.rates import RunRates
 from truestep.run.readers import leave_run_report, write_run_environment
 from truestep.run.saver import RunSaver
@@ -47,12 +53,14 @@ class RunSession:
         self._first_steps = DoctorOfFirstSteps(run, wanted=doctor)
         self._layers, self._rates = RunLayers(run, watch_layers), RunRates(run)
         self._omissions = RunOmissions(run)
-        self.beside = BesideUpdates(run, self._omissions)
-        calls_in = self._first_steps, self._layers, self.beside
+        self.beside, self.passed_over = BesideUpdates(run, self._omissions), BatchesPassedOver(run)
+        self._by_hand = MeasuredInTrainingMode(run)
+        calls_in = self._first_steps, self._layers, self.beside, self._by_hand
         self.end = RunEnd(
             run, self._saver, self._moments, self._signals, omissions=self._omissions, calls_in=calls_in
         )
         self.save_requested = False
+        self._made_before, self._measured = ModelsMadeBefore(), MeasuredInPart(run)
 
     # ------------------------------------------------------------------ whose it is
 
@@ -80,6 +88,8 @@ class RunSession:
             self.owner.check()
             self._restore()
         self._omissions.computes_from = self._run.cursor.step
+        self._rates.update_begins()
+        self._by_hand.end()
         if self._run.cursor.left and self.end.error_on_its_way is None:
             self._run.cursor.go_on()
 
@@ -95,6 +105,7 @@ class RunSession:
         # a checkpoint is read by all; without one each rank may have drawn weights of its own
         if resumed is None:
             share_run_weights(run.context)
+            self._tell_of_models_made_before()
         self._run.has_begun = True  # only now: a run that could not be restored must not save what it holds
         self.beside.begin()
         if run.edits and run.is_main:  # what the code has changed is its configuration from now on
@@ -105,6 +116,12 @@ class RunSession:
         tracked = resumed.tracked if resumed else tracked_sizes(run.tracked.state())
         for text in said_at_run_start(run, resumed, tracked):
             self.say(text)
+
+    def _tell_of_models_made_before(self) -> None:
+        context = self._run.context
+        for learner in context.learners.values():
+            if drawn := self._made_before.drawn(learner.module):
+                self.say(said_of_models_made_before(learner.name, drawn, context.seed))
 
     def start(self) -> None:
         """A loop begins: listen for signals and for the ways in which it can end."""
@@ -148,8 +165,11 @@ class RunSession:
         # each rank draws for itself within a pass; a resumed run then has the streams of its save on top
         if leads:
             self.random.pass_begins()
+            self.passed_over.pass_begun(stream)
+            self._rates.warn_of_rates_set_by_hand()
         self.random.resume()
         self._moments.pass_begun(stream, leads=leads)
+        self._by_hand.pass_begun(stream, leads=leads)
         if leads:
             self._saver.pass_begun()
             cursor = self._run.cursor
@@ -172,6 +192,9 @@ class RunSession:
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
         self._moments.body_done(made)
+        self.passed_over.body_done(made)
+        if stream.name == STEPS and made > 1:
+            self._omissions.step_done(made)
         # Most batches end here. Several ranks must ask each time, since any of them may have been signalled.
         is_asked = self._signals.requested is not None or self.save_requested
         if is_asked or not run.agreement.is_alone or self._saver.due.is_possible:
@@ -210,6 +233,7 @@ class RunSession:
         """The leader's batches are all done: write what has been averaged so far."""
         run = self._run
         run.cursor.done = run.cursor.step
+        self._by_hand.pass_done(stream)
         run.logbook.write_window(run.cursor.step, run.cursor.epoch)
         self._rates.pass_done(stream)
         run.screen.progress.tick(run.cursor.step, run.cursor.epoch, stream.batch)
@@ -261,6 +285,10 @@ class RunSession:
     def failed(self, error: Exception) -> None:
         """Explain an exception out of a loss or a measure, before anybody shows it."""
         explain_loop_error(error)
+
+    def evaluated(self, data: Any) -> None:
+        """Look whether an evaluation saw all there is to see."""
+        self._measured.evaluated(data)
 
     # ------------------------------------------------------------------ stopping
 

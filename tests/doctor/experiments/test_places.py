@@ -603,3 +603,69 @@ for x, y in loader:
     watch = watched(PLAIN + code, ("REL004",))
     assert watch.findings == []
     assert watch.experiments.why_not_tried("REL004") == "the batch gives no gradient: all of it is zero"
+
+
+TOGETHER = """
+held = DataLoader(TensorDataset(*(each[:24] for each in data.tensors)), batch_size=8, num_workers=WORKERS)
+for epoch in range(3):
+    total, count, away = 0.0, 0, 0.0
+    for x, y in loader:
+        opt.zero_grad()
+        loss = loss_of(x, y)
+        loss.backward()
+        opt.step()
+        total += loss.item()
+        count += len(x)
+    net.eval()
+    with torch.no_grad():
+        for x, y in held:
+            away += loss_of(x, y).item()
+    net.train()
+    print(PRINTED)
+"""
+PRINTED = {
+    "one line": ('f"epoch {epoch} train {total / len(loader):.5f} held {away / len(held):.5f}"', "held"),
+    "a dict": ('{"train": total / len(loader), "held": away / len(held)}', "held"),
+    "several words": ('"train", total / len(loader), "held", away / len(held)', "held"),
+    "held first": ('f"held {away / len(held):.5f} train {total / len(loader):.5f}"', "held"),
+    "the held one alone": ('f"{away / len(held):.5f}"', "not applicable"),
+    "counts": ('f"epoch {epoch} of {count} examples"', "not applicable"),
+    "by examples": ('f"epoch {epoch} train {total / len(data):.5f} held {away / len(held):.5f}"', "broken"),
+    "by a count": ('{"train": total / count, "held": away / len(held)}', "broken"),
+}
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_figures_of_an_epoch_and_its_evaluation_may_be_printed_together(name):
+    printed, outcome = PRINTED[name]
+    code = TOGETHER.replace("PRINTED", printed).replace("WORKERS", "0")
+    assert watched(PLAIN + code, ("REL014",)).experiments.records["REL014"].outcome == outcome
+
+
+def test_a_loader_says_how_many_examples_a_list_holds():
+    code = """
+pairs = [(x, y) for x, y in zip(*data.tensors)]
+for batch in DataLoader(pairs, batch_size=8, collate_fn=list):
+    opt.zero_grad()
+    loss_of(torch.stack([x for x, _ in batch]), torch.stack([y for _, y in batch])).backward()
+    opt.step()
+"""
+    assert outcomes(code) == ({"held"}, [])
+
+
+def test_all_options_without_effect_are_told_at_one_line():
+    code = """
+class Idle(nn.Module):
+    def __init__(self, scale=0.5, ignore_index=7):
+        super().__init__()
+        self.scale, self.ignore_index = scale, ignore_index
+    def forward(self, logits, y):
+        return F.cross_entropy(logits, y)
+criterion = Idle()
+for x, y in loader:
+    opt.zero_grad()
+    criterion(net(x), y).backward()
+    opt.step()
+"""
+    (found,) = watched(code, ("REL013",)).findings
+    assert found.evidence["options"] == ["scale", "ignore_index"]

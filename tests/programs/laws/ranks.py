@@ -34,16 +34,17 @@ def agreed(
     if any(habit.has("not under", "resume") for habit in program.habits):
         sizes = sizes[-1:]  # what such a program holds in the middle, a list of batches say, is not saved
     given = {
-        "law saves": ", saving=ts.Saving(every_steps=1, background=False)",
-        "law saves too": "every_steps=1, ",
+        "law saves": ", saving=ts.Saving(every_steps=EVERY, background=False)",
+        "law saves too": "every_steps=EVERY, ",
         "law stops": "stop_at(run)",
     }
     trial = Trial(program, folder, law, {"law options": options} | (given if sizes[1:] else {}))
+    watched = {"WATCHED": chance(program, f"{law} watched").choice((True, False))}
     alone = trial.end("alone", WATCHED=False)
     for size in sizes[:-1]:
         stop = drawn.choice((1, 2, 3, 5))
-        trial.end("together", size, STOP=stop)
-    together = trial.end("together", sizes[-1])
+        trial.end("together", size, STOP=stop, EVERY=1, **watched)
+    together = trial.end("together", sizes[-1], **watched)
     rounded = [float(habit.words.get(f"within under {law}", WITHIN)) for habit in program.habits]
     seen = apart(*(torch.load(each / "learners.pt") for each in (alone, together)), max(rounded))
     if not program.habit("batching").has(

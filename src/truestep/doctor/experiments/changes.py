@@ -32,6 +32,7 @@ class Change:
     keeps_buffers: bool = False  # whether buffers stay as they are, whatever writes to them
     records_rows: bool = False  # whether the rows of each operation's result are summed up
     cleared: bool = False  # whether gradients are cleared beforehand
+    second_call: bool = False  # whether a closure's second call in a step is looked at, and cleared before
     moved: str = ""  # the block of parameters that is moved
     by: float = 0.0  # how far
     at: int | None = None  # before which call of torch; None where the batch is handed over

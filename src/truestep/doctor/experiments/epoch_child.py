@@ -9,7 +9,7 @@ from typing import Any
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 from torch.utils.data import DataLoader
-from torch.utils.data.dataloader import _BaseDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
 
 from truestep.doctor.experiments.going_on import ChildLife
 from truestep.doctor.experiments.loads import fetched
@@ -20,6 +20,7 @@ from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
 NUM_BATCHES = 5
+_MOST_BEHIND = 100
 _MOST_VALUES = 400
 _READS = frozenset({"item", "__float__", "detach"})
 Call = Callable[..., Any]
@@ -35,7 +36,7 @@ class EpochPlan:
 
 
 class EpochChild:
-    """A child that goes through a few batches, and to the next place where a batch is asked for, or to the script's end."""
+    """A child that goes through a few batches, and on to the next epoch or the script's end."""
 
     def __init__(self, going_on: GoingOn, plan: EpochPlan, *, doubled: bool) -> None:
         self._plan = plan
@@ -43,6 +44,7 @@ class EpochChild:
         self._life = ChildLife(going_on, self._finish)
         self._values = ReadValues()
         self._further = self._fetched()
+        self._num_behind = 0  # batches of other loaders
 
     def begin(self) -> Any:
         """Put in place what notes values; return the first batch."""
@@ -64,16 +66,22 @@ class EpochChild:
 
     def _handing_over(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807
-            if iterator is not self._plan.iterator:
-                if not self._life.seen.is_whole:
-                    self._life.end(failure="several loaders hand over batches in an epoch")
-                self._life.end()
             if self._life.seen.is_whole:
-                self._life.end()
+                return self._next_of_evaluation(original, iterator)
+            if iterator is not self._plan.iterator:
+                self._life.end(failure="several loaders hand over batches in an epoch")
             self._values.end_batch()
             return self._next_batch()
 
         return __next__
+
+    def _next_of_evaluation(self, original: Call, iterator: Any) -> Any:
+        """Let an evaluation come behind the epoch, since many scripts print both figures on one line."""
+        is_own = iterator._dataset is self._plan.iterator._dataset
+        self._num_behind += 1
+        if is_own or self._num_behind > _MOST_BEHIND or isinstance(iterator, _MultiProcessingDataLoaderIter):
+            self._life.end()
+        return original(iterator)
 
     def _next_batch(self) -> Any:
         try:

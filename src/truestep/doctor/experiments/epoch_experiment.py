@@ -8,13 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from torch.utils.data import BatchSampler
-from torch.utils.data._utils.collate import default_collate
 
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.epoch_child import NUM_BATCHES, EpochChild, EpochPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
-from truestep.doctor.experiments.loads import loads_by_number
+from truestep.doctor.experiments.loads import examples_handed_over, loads_by_number
 from truestep.doctor.experiments.not_tried import (
     ExperimentNotTriedError,
     RelationNotApplicableError,
@@ -22,7 +21,6 @@ from truestep.doctor.experiments.not_tried import (
 )
 from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
-from truestep.doctor.relations.examples import find_examples
 
 _CALLED_MEAN = re.compile(r"\b(avg|average|mean)", re.IGNORECASE)
 _MOST_APART = 0.3  # of a value and the same with other random numbers, as of dropout
@@ -149,8 +147,7 @@ def epoch_plan(iterator: Any, batch: Any) -> EpochPlan:
     sampler = iterator._index_sampler
     if not loads_by_number(iterator) or type(sampler) is not BatchSampler:
         raise ExperimentNotTriedError("the loader does not cut batches of one size out of a data set")
-    in_columns = getattr(iterator, "_collate_fn", None) is default_collate
-    examples = find_examples(batch, in_columns=in_columns)
+    examples = examples_handed_over(iterator, batch)
     sizes = _sizes(sampler)
     if len(sizes) < 2:
         raise RelationNotApplicableError("an epoch has a single batch")

@@ -6,8 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from torch.utils.data._utils.collate import default_collate
-
 from truestep.core.random_streams import (
     host_streams_put_back,
     torch_streams_put_back,
@@ -20,6 +18,7 @@ from truestep.doctor.experiments.course import TrainingCourse, batches_ahead
 from truestep.doctor.experiments.epoch_experiment import EpochExperiment, epoch_plan
 from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment, evaluation_plan
 from truestep.doctor.experiments.going_on import end_child_with_script
+from truestep.doctor.experiments.loads import examples_handed_over
 from truestep.doctor.experiments.memory_batch import MemoryLook, batch_in_memory
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.experiments.options import user_criteria
@@ -206,9 +205,8 @@ class Experiments:
             came.not_tried = came.not_tried or str(why)
 
     def _step_experiment(self, iterator: Any, batch: Any) -> StepExperiment:
-        in_columns = getattr(iterator, "_collate_fn", None) is default_collate
         return self._experiment_of(
-            iterator, find_examples(batch, in_columns=in_columns), batches_ahead=batches_ahead()
+            iterator, examples_handed_over(iterator, batch), batches_ahead=batches_ahead()
         )
 
     def _look_for_batch(self) -> None:

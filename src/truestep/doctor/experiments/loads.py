@@ -4,7 +4,10 @@
 from collections.abc import Iterable, Iterator
 from typing import Any
 
+from torch.utils.data._utils.collate import default_collate
 from torch.utils.data.dataloader import _DatasetKind
+
+from truestep.doctor.relations.examples import Examples, find_examples
 
 
 def loads_by_number(iterator: Any) -> bool:
@@ -33,3 +36,14 @@ def fetched(iterator: Any, cuts: Iterable[list[int]]) -> Iterator[Any]:
     fetcher = create(iterator._dataset_kind, iterator._dataset, True, iterator._collate_fn, False)
     for rows in cuts:
         yield fetcher.fetch(rows)
+
+
+def examples_handed_over(iterator: Any, batch: Any) -> Examples:
+    """Return the examples of a batch that a loader hands over.
+
+    Raises:
+        UnclearExamplesError: it can't be told where they lie.
+    """
+    in_columns = getattr(iterator, "_collate_fn", None) is default_collate
+    loaded = getattr(getattr(iterator, "_index_sampler", None), "batch_size", None)
+    return find_examples(batch, in_columns=in_columns, loaded=loaded if isinstance(loaded, int) else None)

@@ -59,6 +59,7 @@ class ChildOutcome:
     foreign: str | None = None  # rows that were there before the batch, and that the step used
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1
+    calls_closure: bool = False  # whether an optimizer was given a closure
     coarsest: float = 0.0  # rounding of the coarsest float type
     own_backward: str | None = None  # a function in the graph whose backward is the user's, or a library's
     cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line

@@ -4,6 +4,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ from truestep.doctor.relations.noise import SEED, SymmetricNoise
 from truestep.doctor.relations.trials.cuts import GraphCuts
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
+_SECOND = 2
 MOST_BATCHES = 64  # of an accumulation
 AMID = "a backward came between the last step and the batch"
 Call = Callable[..., Any]
@@ -81,6 +83,7 @@ class StepChild:
         self._losses: list[float] = []
         self._gradients: dict[str, Tensor | None] | None = None
         self._in_closure: Optimizer | None = None
+        self._num_calls = 0  # of a closure
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._noise: SymmetricNoise | None = None
         self._sight: DataSight | None = None
@@ -177,12 +180,19 @@ class StepChild:
 
     def _change_parameters(self) -> None:
         """Clear gradients, and move parameters, before the batch that is used, not before one that was held back."""
-        for each in self._plan.parameters.values() if self._change.cleared else ():
-            each.grad = None
+        if not self._change.second_call:
+            self._clear()
         with unseen():
             if self._constants is not None:
                 self._constants.moves(self._plan.parameters[name] for name in self._directions)
             move_parameters(self._plan.parameters, self._directions, self._change.by)
+
+    def _clear(self) -> None:
+        """Clear gradients, if asked, also of models that no optimizer holds: steps may read them there."""
+        if self._change.cleared:
+            parts = (each.parameters(recurse=False) for each in self._plan.layers.values())
+            for each in chain(self._plan.parameters.values(), *parts):
+                each.grad = None
 
     def _wrap(self) -> None:
         wrappers = WatchWrappers()
@@ -251,18 +261,35 @@ class StepChild:
             optimizer, self._in_closure = self._in_closure, None
             self._note_step(optimizer)
 
-    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+    def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if self._waiting:
             self._is_amid = False
-            return
+            return None
         for each in (self._sight, self._uses):
             if each is not None:
                 each.rests = True
-        with unseen():
-            self._begin_step(optimizer, args, kwargs)
-
-    def _begin_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         closure = next((each for each in (*args[1:2], kwargs.get("closure")) if each is not None), None)
+        if closure is not None and self._change.second_call:
+            return args[:1], {**kwargs, "closure": self._second_call(optimizer, closure)}
+        with unseen():
+            self._begin_step(optimizer, closure)
+        return None
+
+    def _second_call(self, optimizer: Optimizer, closure: Call) -> Call:
+        """Return a closure such that the gradients of its second call are told."""
+        self._num_calls = 0
+
+        def counted() -> Any:
+            self._num_calls += 1
+            if self._num_calls == _SECOND:
+                self._gradients, self._losses, self._in_closure = None, [], optimizer
+                self._clear()
+            return closure()
+
+        return counted
+
+    def _begin_step(self, optimizer: Optimizer, closure: Call | None) -> None:
+        self._life.seen.calls_closure |= closure is not None
         self._kept = (
             [(each, each.detach().clone()) for group in optimizer.param_groups for each in group["params"]]
             if self._plan.num_steps > 1
@@ -293,6 +320,8 @@ class StepChild:
             self._life.end()
 
     def _after_step(self, *_: Any) -> None:
+        if self._change.second_call:
+            self._life.end()
         self._is_amid = False  # also where a closure went backward within the step
         if self._sight is not None:
             self._sight.rests = self._waiting > 0

@@ -159,6 +159,11 @@ class StepExperiment:
         ]
         return max(each, key=lambda one: one.difference)
 
+    def closures_compared(self) -> GradientComparison:
+        """Return how far the gradients of a closure's second call in a step are from those with none before it."""
+        found, cleared = (self.child(Change(second_call=True, cleared=each)) for each in (False, True))
+        return compare_gradients(found.gradients(), cleared.gradients())
+
     def halves(self, *, keeps_buffers: bool = False) -> GradientComparison:
         """Return how far the gradients are from a mean of those of the two halves, each of them twice."""
         kinds: tuple[ChangeKind, ...] = ("first half twice", "second half twice")

@@ -168,7 +168,9 @@ class Examples:
         return members if isinstance(leaf, list) else tuple(members)
 
 
-def find_examples(batch: Any, dim: int = 0, *, in_columns: bool = False) -> Examples:
+def find_examples(
+    batch: Any, dim: int = 0, *, in_columns: bool = False, loaded: int | None = None
+) -> Examples:
     """Return where the examples of a batch lie.
 
     They lie along `dim` of the tensors, along the last dimension of those that lack it, and along lists of one value an example.
@@ -178,6 +180,7 @@ def find_examples(batch: Any, dim: int = 0, *, in_columns: bool = False) -> Exam
         batch: any nesting of tensors and arrays in lists, tuples, dicts, data classes and what is like these.
         dim: the dimension of the tensors that holds the examples: 1 for sequences that come first.
         in_columns: whether the lists are known to be columns, as PyTorch's default collation makes them.
+        loaded: so many examples a loader takes for a batch, which tells two readings apart.
 
     Raises:
         UnclearExamplesError: it can't be told.
@@ -188,6 +191,8 @@ def find_examples(batch: Any, dim: int = 0, *, in_columns: bool = False) -> Exam
     columns = _read_or_why(batch, dim, lambda: _most_common(_sizes(batch, dim, enter=True), dim))
     rows = _read_or_why(batch, dim, lambda: _agreed_length(batch))
     if isinstance(columns, Examples) and isinstance(rows, Examples) and columns.count != rows.count:
+        if loaded in (columns.count, rows.count):
+            return columns if loaded == columns.count else rows
         raise UnclearExamplesError(
             f"it can be read in two ways: as {rows.count} examples, or as {rows.count} columns of {columns.count} examples"
         )

@@ -6,7 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.runtime.signs import operation_of_node
+from truestep.doctor.runtime.signs import operation_of_node, shape_of_node
 
 _DEPTH = 12  # operations behind a side
 # what picks one of a model's answers, or changes its shape; a model's own layers are none of these
@@ -86,9 +86,3 @@ def differences_behind(root: Any) -> Iterator[Any]:
             fresh = [each for each, _ in node.next_functions if each is not None and each not in seen]
             seen.update(fresh)
             waiting += [(each, left - 1) for each in fresh]
-
-
-def shape_of_node(node: Any) -> tuple[int, ...] | None:
-    """Return the shape of what a node of a graph gave; None where that is not known, as of what carries none."""
-    given = getattr(node, "_input_metadata", None)
-    return tuple(given[0].shape) if given else None

@@ -26,6 +26,7 @@ from truestep.doctor.runtime.frames import watched_user_place
 from truestep.doctor.runtime.logging_calls import wrap_logging, wrap_writer
 from truestep.doctor.runtime.ordinary import watch_may_look
 from truestep.doctor.runtime.wrapping import WatchWrappers
+from truestep.instrument import backwards
 
 DROPOUTS = ("dropout", "dropout1d", "dropout2d", "dropout3d", "alpha_dropout", "feature_alpha_dropout")
 LOSSES = (
@@ -49,6 +50,7 @@ def wrap_protocol(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     _optimizers(gate, wrappers)
     _clearing(gate, wrappers)
     _gradients(gate, wrappers)
+    _updates(gate, wrappers)
     _derivatives(gate, wrappers)
     _clipping(gate, wrappers)
     _schedules(gate, wrappers)
@@ -62,8 +64,9 @@ def wrap_protocol(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
 
 def wrap_engine_loop(gate: Dispatcher, wrappers: WatchWrappers) -> None:
-    """Wrap what a run's own watch follows: the losses, and what is compiled, as by an optimizer in its first step."""
+    """Wrap what a run's own watch follows: the losses, what goes backward, and what is compiled, as by an optimizer in its first step."""
     _compiling(gate, wrappers)
+    _updates(gate, wrappers)
     wrap_losses(gate, wrappers)
 
 
@@ -128,7 +131,8 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
             ):  # shapes without numbers
                 gate.tell("differentiated")
                 return original(tensors, *args, **kwargs)
-            gate.tell("on_backward", roots, any(each is not None for each in (*args[:1], *_seeds(kwargs))))
+            gate.tell("on_objective", roots, any(each is not None for each in (*args[:1], *_seeds(kwargs))))
+            gate.tell("on_backward", roots)
             with gate.quiet():
                 result = original(tensors, *args, **kwargs)
             gate.tell("went_backward")
@@ -139,6 +143,19 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     wrappers.method(torch.Tensor, "backward", backward)
     # the method of a tensor comes through the function, too
     wrappers.function(torch.autograd, "backward", lambda original: backward(original, is_counted=True))
+
+
+def _updates(gate: Dispatcher, wrappers: WatchWrappers) -> None:
+    def backward(original: Call) -> Call:
+        def wrapped(values: torch.Tensor, seed: torch.Tensor) -> None:
+            if gate.live and watch_may_look() and gate.sees():
+                gate.tell("on_objective", (values,))
+            with gate.quiet():
+                original(values, seed)
+
+        return wrapped
+
+    wrappers.function(backwards, "backward_of_losses", backward)
 
 
 def _seeds(kwargs: dict[str, Any]) -> list[Any]:

@@ -157,7 +157,6 @@ class Dispatcher:
             return
         for optimizer in optimizers:
             self.tell("used_by_engine", optimizer)
-        self.tell("on_backward", ())
         for optimizer in optimizers:
             self.tell("on_step", optimizer, False)
             self.after_step(optimizer)

@@ -63,13 +63,14 @@ def watched_sensitive_layers(module: nn.Module, training: bool) -> list[str]:
 
     Frozen norms in eval mode don't count: so they are meant to be.
     """
-    return sorted(
-        {
-            type(each).__name__
-            for each in module.modules()
-            if each.training is training and _acts_differently(each, training)
-        }
-    )
+    return sorted({type(each).__name__ for each in sensitive_layers_of(module, training)})
+
+
+def sensitive_layers_of(module: nn.Module, training: bool) -> list[nn.Module]:
+    """Return those layers themselves."""
+    return [
+        each for each in module.modules() if each.training is training and _acts_differently(each, training)
+    ]
 
 
 def _acts_differently(module: nn.Module, training: bool) -> bool:

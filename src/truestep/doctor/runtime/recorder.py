@@ -275,10 +275,14 @@ class Recorder:
             return None
         return (LossCall(name, given, target, options, value, watched_user_place()),)
 
-    def on_backward(self, tensors: Sequence[Tensor], is_seeded: bool = False) -> Facts:
-        """A backward is about to run; where it is seeded, the tensors weigh what the caller says."""
+    def on_objective(self, tensors: Sequence[Tensor], is_seeded: bool = False) -> Facts:
+        """Values are about to go backward; where they are seeded by the user, they weigh what that says."""
         self.history.is_seeded = is_seeded
         self.history.thread = self.history.thread or threading.get_ident()
+        return tuple(tensors), watched_user_place()
+
+    def on_backward(self, tensors: Sequence[Tensor]) -> Facts:
+        """The user's backward is about to run."""
         self.history.rows.learn(tensors or None)
         for record in self.history.records.values():
             record.stale = record.num_steps > 0 and record.unchanged_since_mark()

@@ -18,7 +18,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import cache
 from importlib.machinery import SourceFileLoader
-from json import JSONDecodeError
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -50,6 +49,12 @@ class ScriptOutcome:
     arguments_refused: str | None = None  # what the script said of its own command line, which ended it
 
 
+# endings of what no one runs with python; most other text is no Python either, and says so by its first line
+_NO_SCRIPTS = frozenset(
+    {".txt", ".md", ".rst", ".log", ".csv", ".json", ".yaml", ".yml", ".toml", ".ini", ".sh", ".html"}
+)
+
+
 def _meant_instead_of(script: WatchedScript) -> str:
     """Return the nearest files; of what looks like a report's file, the option that takes it."""
     if Path(script.name).suffix in (".json", ".sarif", ".txt") and script.arguments:
@@ -77,6 +82,11 @@ def run_watched(
     refuse_launcher(script)
     if not script.is_module and not Path(script.name).is_file():
         raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script)}")
+    if not script.is_module and Path(script.name).suffix.lower() in _NO_SCRIPTS:
+        raise OptionError(
+            f"{script.name} is no script by its ending, so nothing was run. Name the script, or notebook, that trains: truestep "
+            "doctor train.py; if it is one, rename it to .py."
+        )
     if script.is_notebook:
         cells_to_run(script)
     outcome = ScriptOutcome()
@@ -248,11 +258,8 @@ def cells_to_run(script: WatchedScript) -> list[tuple[int, str]]:
     try:
         notebook = parse_notebook(Path(script.file()).read_text("utf-8-sig"))
     except (OSError, ValueError) as error:
-        what = str(error)
-        if isinstance(error, JSONDecodeError):
-            what = f"it is no JSON from line {error.lineno} on ({error.msg})"
         raise OptionError(
-            f"{script.name} can't be run: {what}, so no cell of it can be told. Open it in Jupyter and save it again, or take an "
+            f"{script.name} can't be run: {error}, so no cell of it can be told. Open it in Jupyter and save it again, or take an "
             "older copy; for a script that has the wrong ending, rename it to .py."
         ) from error
     for number, reason in notebook.unreadable:

@@ -25,6 +25,9 @@ class WatchScope:
 _IN_RUNS = (
     ("data.batches_of_one_class", "BatchesOfOneClass"),
     ("data.inputs_not_normalised", "InputsNotNormalised"),
+    ("gradients.bootstrap_target_with_gradient", "BootstrapTargetWithGradient"),
+    ("gradients.term_trains_nothing", "TermTrainsNothing"),
+    ("loss.error_made_large", "ErrorMadeLarge"),
     ("loss.every_target_ignored", "EveryTargetIgnored"),
     ("loss.first_loss_too_large", "FirstLossTooLarge"),
     ("loss.probabilities_in_nll_loss", "ProbabilitiesInNllLoss"),

@@ -47,7 +47,8 @@ def directions_of(term: WatchedTerm) -> LossDirection | None:
         return LossDirection("difference", weight, weight < 0, place)
     likely = name == "LogSoftmax" and not passed.isdisjoint(_PICKING)
     likely = likely or name == "LogSigmoid" or _is_log_of_probability(name, node)
-    if likely and not passed.isdisjoint(("Mean", "Sum")):  # of one choice alone the reward may be a number
+    # of one choice alone the reward may be a number
+    if likely and (not passed.isdisjoint(("Mean", "Sum")) or shape_of_node(term.node) not in (None, (), (1,))):
         return LossDirection("log-probability", weight, weight > 0, place)
     return None
 
@@ -97,3 +98,9 @@ def operation_of_node(node: Any) -> str:
     if not hasattr(node, "next_functions"):  # a leaf
         return ""
     return str(node.name()).rstrip("0123456789").removesuffix("Backward").rstrip("0123456789D")
+
+
+def shape_of_node(node: Any) -> tuple[int, ...] | None:
+    """Return the shape of what a node of a graph gave; None where that is not known, as of what carries none."""
+    given = getattr(node, "_input_metadata", None)
+    return tuple(given[0].shape) if given else None

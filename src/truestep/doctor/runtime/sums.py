@@ -78,16 +78,22 @@ class WatchedSums:
     def _note_rows(self, result: Tensor, args: tuple[Any, ...], origin: WatchedOrigin) -> None:
         """Remember which losses of examples were added up, and what is the mean or the sum of these."""
         parts = _row_parts(origin.operation, args)
-        is_mean = len(parts) == 1
-        if not parts or result is args[0] or (is_mean and self._rows_of(args[0]) is None):
+        is_mean = result.dim() == 0
+        if args and result is args[0]:  # changed in place: of what is known no more
+            self._rows.pop(id(result), None)
+            return
+        if not parts or (is_mean and self._rows_of(args[0]) is None):
             return
         if len(self._rows) >= MAX_SUMS:
             self._rows.clear()
-        made = tuple((factor, self._rows_of(each) or self._row(each, origin.place)) for factor, each in parts)
+        made = tuple((factor, self._row(each, result, origin.place)) for factor, each in parts)
         self._rows[id(result)] = weakref.ref(result), _Sum(made)
 
-    def _row(self, value: Tensor, place: Place) -> WatchedTerm:
-        return WatchedTerm(value.detach().sum(), place, _node(value), self._origins.of(value))
+    def _row(self, value: Any, result: Tensor, place: Place) -> _Sum | WatchedTerm:
+        if _is_single(value):
+            return self._part(value, result, place)
+        known = self._rows_of(value)
+        return known or WatchedTerm(value.detach().sum(), place, _node(value), self._origins.of(value))
 
     def _rows_of(self, value: Any) -> _Sum | None:
         known = self._rows.get(id(value))
@@ -111,15 +117,17 @@ class WatchedSums:
     def terms_of(self, loss: Tensor, *, in_rows: bool = False) -> list[WatchedTerm]:
         """Return the terms of what goes backward; itself where it was not seen added up.
 
-        `in_rows` takes apart the mean of what was added up for each example, too: a term's number is its sum over them.
+        `in_rows` takes apart the mean of what was added up for each example, too: a term's number is its sum over them. So is
+        taken apart what goes backward as one loss for each example.
         """
+        in_rows = in_rows or loss.dim() == 1
         begun: _Sum | WatchedTerm
         if self._knows(loss):
             begun = self._known[id(loss)][1]
-        elif loss.numel() == 1 or (in_rows and self._rows_of(loss)):
+        elif loss.numel() == 1 or loss.dim() == 1:
             origin = self._origins.of(loss)
             place = origin.place if origin is not None else Place("<unknown>", 0)
-            begun = WatchedTerm(loss.detach(), place, _node(loss), origin, rows=self._rows_of(loss))
+            begun = WatchedTerm(loss.detach().sum(), place, _node(loss), origin, rows=self._rows_of(loss))
         else:
             return []
         found: list[WatchedTerm] = []
@@ -141,14 +149,28 @@ class WatchedSums:
 
 
 def _row_parts(operation: str, args: tuple[Any, ...]) -> list[tuple[float, Any]]:
-    """Return the losses of examples that are added up, each with its factor; or the one that a mean is taken of."""
-    if not args or not all(getattr(each, "ndim", 0) == 1 for each in args):
+    """Return the losses of examples that are added up, each with its factor; or the one that a mean is taken of.
+
+    A single number is added for each example.
+    """
+    rows = [each for each in args if getattr(each, "ndim", 0) == 1 and each.numel() > 1]
+    if not rows or any(each.shape != rows[0].shape for each in rows):
         return []
-    if operation in ("mean", "sum") and len(args) == 1:
-        return [(1 / max(args[0].numel(), 1) if operation == "mean" else 1.0, args[0])]
-    signs = _SIGNS.get(operation)
-    is_alike = len(args) == 2 and args[0].shape == args[1].shape
-    return list(zip(signs, args, strict=True)) if signs and is_alike else []
+    if len(args) == 1:
+        return _of_one(operation, args[0])
+    if len(args) != 2 or not all(each is rows[0] or each is rows[-1] or _is_single(each) for each in args):
+        return []
+    if signs := _SIGNS.get(operation):
+        counts = [rows[0].numel() if _is_single(each) else 1 for each in args]
+        return [(sign * count, each) for sign, count, each in zip(signs, counts, args, strict=True)]
+    return _weighed(operation, *args) if len(rows) == 1 else []
+
+
+def _of_one(operation: str, value: Tensor) -> list[tuple[float, Any]]:
+    if operation in ("neg", "negative"):
+        return [(-1.0, value)]
+    share = {"mean": 1 / value.numel(), "sum": 1.0}.get(operation)
+    return [] if share is None else [(share, value)]
 
 
 def _parts(operation: str, args: tuple[Any, ...]) -> list[tuple[Any, Any]]:

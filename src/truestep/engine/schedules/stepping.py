@@ -3,6 +3,7 @@
 
 import difflib
 import inspect
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ from typing import Any, NamedTuple
 from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLROnPlateau
 
+from truestep.core.call_site import ends_in_library
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import AMBIGUOUS, Counting, Plateau, ScheduleFactory, schedule_unit
@@ -46,6 +48,8 @@ class RateByHand(NamedTuple):
     rate: float
     own: float
     schedule: str
+    unit: str
+    """After which the schedule sets it anew."""
 
 
 class LearnerSchedules:
@@ -62,8 +66,9 @@ class LearnerSchedules:
         if factory is None:
             return
         check_schedule_factory(factory, learner)
+        self._learner = learner
         for optimizer in optimizers:
-            schedule = factory(optimizer)
+            schedule = _made_schedule(factory, optimizer, learner)
             self._add(factory, schedule, learner)
             _refuse_other_optimizer(schedule, optimizer, learner)
 
@@ -89,13 +94,19 @@ class LearnerSchedules:
         else:
             raise OptionError(
                 f"The schedule of {learner!r} returned {type(schedule).__name__}; return a torch scheduler, for example "
-                "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000)."
+                "lambda o: ts.warmup_cosine(o, warmup_steps=100, total_steps=2000); of a function of the step, lambda o: "
+                "torch.optim.lr_scheduler.LambdaLR(o, function)."
             )
 
     def update_applied(self) -> None:
         """Move those on that count updates."""
         for schedule in self.per_update:
-            step_schedule(schedule)
+            try:
+                step_schedule(schedule)
+            except ValueError as error:
+                if isinstance(schedule, OneCycleLR) and "Tried to step" in str(error):
+                    raise OptionError(_over(schedule, self._learner)) from error
+                raise
 
     def epoch_ended(self) -> None:
         """Move those on that count epochs, after a learner's updates."""
@@ -112,10 +123,11 @@ class LearnerSchedules:
 
     def set_by_hand(self) -> "RateByHand | None":
         """Return a rate that is not the one which its schedule has set, where the schedule computes each anew from the first."""
-        for schedule in self.per_update:
+        units = dict.fromkeys(self.per_update, "update") | dict.fromkeys(self.per_epoch, "epoch")
+        for schedule, unit in units.items():
             for group, own in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
                 if isinstance(schedule, LambdaLR | OneCycleLR) and float(group["lr"]) != float(own):
-                    return RateByHand(float(group["lr"]), float(own), type(schedule).__name__)
+                    return RateByHand(float(group["lr"]), float(own), type(schedule).__name__, unit)
         return None
 
     @property
@@ -169,6 +181,30 @@ class LearnerSchedules:
     @property
     def _all(self) -> list[Any]:
         return [*self.per_update, *self.per_epoch, *(schedule.scheduler for schedule in self._plateaus)]
+
+
+def _made_schedule(factory: ScheduleFactory, optimizer: Optimizer, learner: str) -> Any:
+    """Call the function that makes a schedule; one that computes with the optimizer as with a number is a function of the step."""
+    try:
+        return factory(optimizer)
+    except TypeError as error:
+        kind = type(optimizer).__name__
+        if not re.search(rf"'{kind}'|\b{kind}$", str(error)) or ends_in_library(error):
+            raise
+        raise OptionError(
+            f"schedule= of {learner!r} was called with the optimizer, {with_article(kind)}, and computes with it as with a number "
+            f"({error}): it is a function of the step, as LambdaLR takes one, and makes no schedule. Write "
+            "schedule=lambda o: torch.optim.lr_scheduler.LambdaLR(o, function), which multiplies the rate by function(step)."
+        ) from error
+
+
+def _over(schedule: OneCycleLR, learner: str) -> str:
+    total = schedule.total_steps
+    return (
+        f"The OneCycleLR of {learner!r} has a rate for {total} updates (total_steps={total}), which were made, and torch gives "
+        "none for one more. Write as many as the run has, total_steps=epochs * len(train) where each batch makes one update, or "
+        f"schedule=lambda o: ts.one_cycle(o, total_steps={total}), which stays at its last rate."
+    )
 
 
 def check_schedule_factory(factory: Any, learner: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from truestep.core.accelerator import send_to_device
 from truestep.engine.gradient_hooks import when_accumulated
@@ -111,6 +112,7 @@ class GradientBuckets:
         self._can_have_heads = self._find_kind(learners)
         self._has_half = any(weights.has_half for weights in learners)
         self._laid_out: tuple[int, list[bool]] | None = None
+        self._handles: dict[int, RemovableHandle] = {}
         self._head: RankHead | None = None
         self._agree: Callable[[Sequence[RankHead]], bool] = bool
         self._buckets: list[GradientBucket] = []
@@ -118,11 +120,6 @@ class GradientBuckets:
         self._used_by: list[float] = []  # how many ranks
         self.disarm()
         self.sends_early = not self._has_half  # gradients in half precision are summed up in float32 first
-        self._handles = [
-            when_accumulated(parameter, self._arrived, index)
-            for index, (_, parameter) in enumerate(self._owners)
-            if parameter.requires_grad
-        ]
 
     @property
     def may_have_heads(self) -> bool:
@@ -144,8 +141,15 @@ class GradientBuckets:
 
     def close(self) -> None:
         """Take the hooks off."""
-        for handle in self._handles:
-            handle.remove()
+        self._follow([])
+
+    def _follow(self, buckets: Sequence[GradientBucket]) -> None:
+        """Have hooks on the parameters of these buckets alone: those that may go while the backward runs."""
+        indices = {index for bucket in buckets for index in bucket.indices}
+        for index in self._handles.keys() - indices:
+            self._handles.pop(index).remove()
+        for index in indices - self._handles.keys():
+            self._handles[index] = when_accumulated(self._owners[index][1], self._arrived, index)
 
     def disarm(self) -> None:
         """Nothing is under way."""
@@ -194,6 +198,7 @@ class GradientBuckets:
         if not self._buckets:  # all are sparse: what rides needs a place all the same
             self._buckets = [GradientBucket([], self._kind)]
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
+        self._follow(self._buckets[:-1])
 
     def _first_of(self, trained: list[tuple[int, nn.Parameter]]) -> tuple[list[Any], list[Any]]:
         """Return the parameters whose gradients come first, as many as fit beside the heads, and the others."""

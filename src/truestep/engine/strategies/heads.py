@@ -5,9 +5,9 @@ The message has one size and type for all learners and ranks (`first_message.py`
 are zero on all others. A word is a whole number below 2²⁴, which single precision holds, too.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
-import torch
 from torch import Tensor
 
 NUM_HEAD_WORDS = 8
@@ -37,13 +37,10 @@ class RankHead(NamedTuple):
         return [*halves, self.calls, int(self.draws)]
 
     @classmethod
-    def of_words(cls, words: list[float]) -> "RankHead":
+    def of_words(cls, words: Sequence[float]) -> "RankHead":
         """Return what was written as these words."""
-        highs, lows = words[0:6:2], words[1:6:2]
-        place, switches, num_examples = (
-            int(high) * _HALF + int(low) for high, low in zip(highs, lows, strict=True)
-        )
-        return cls(place, switches, num_examples, int(words[6]), bool(words[7]))
+        a, b, c, d, e, f, calls, draws = map(int, words)
+        return cls(a * _HALF + b, c * _HALF + d, e * _HALF + f, calls, bool(draws))
 
 
 def num_head_numbers(size: int) -> int:
@@ -52,11 +49,12 @@ def num_head_numbers(size: int) -> int:
 
 
 def write_rank_head(head: RankHead, into: Tensor, *, rank: int, size: int) -> None:
-    """Write this rank's head; the words of the others are made zero."""
-    into.zero_()
-    into.view(size, NUM_HEAD_WORDS)[rank] = torch.tensor(head.words(), dtype=into.dtype)
+    """Write this rank's head; the words of the others are made zero. Heads are the host's: they travel by gloo."""
+    words = into.numpy()
+    words[:] = 0
+    words.reshape(size, NUM_HEAD_WORDS)[rank] = head.words()
 
 
 def read_rank_heads(summed: Tensor, size: int) -> list[RankHead]:
     """Return the heads of all ranks."""
-    return [RankHead.of_words(words) for words in summed.view(size, NUM_HEAD_WORDS).tolist()]
+    return [RankHead.of_words(words) for words in summed.numpy().reshape(size, NUM_HEAD_WORDS).tolist()]

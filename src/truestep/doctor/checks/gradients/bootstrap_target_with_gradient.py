@@ -86,7 +86,7 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
         if history.in_window and loss.name in _LOSSES:
             yield from self._judged([(loss.input.grad_fn, loss.target.grad_fn)], loss.place)
 
-    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+    def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report such a difference that is squared by hand."""
         if history.in_window:
             from truestep.doctor.runtime.bootstraps import sides_of_squares

@@ -100,7 +100,7 @@ class TermTrainsNothing(SourceCheck, Watcher):
         self.given: list[GivenTerm] = []
         self.cut: list[WatchedTerm] = []  # of what went backward since the last step
 
-    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+    def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look at the terms of what goes backward."""
         if not history.in_window or not history.records:
             return

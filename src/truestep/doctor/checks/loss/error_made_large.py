@@ -52,9 +52,9 @@ class ErrorMadeLarge(Watcher):
         self.seen: dict[Place, list[float]] = {}  # weights with which an error was made large
         self.sizes: dict[Place, int] = {}
 
-    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+    def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look at what each term of the loss makes small or large."""
-        if not history.in_window or not history.records:
+        if not history.in_window or not history.records or history.is_seeded:
             return
         from truestep.doctor.runtime.signs import directions_of
 
@@ -64,7 +64,7 @@ class ErrorMadeLarge(Watcher):
             for term in terms:
                 found = directions_of(term)
                 if found is not None:
-                    self.waiting.append((found, float(root.detach().sum())))
+                    self.waiting.append((found, float(root.detach().mean())))
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Judge what is stepped on."""

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
-from truestep.doctor.runtime.bootstraps import differences_behind, shape_of_node
+from truestep.doctor.runtime.bootstraps import differences_behind
+from truestep.doctor.runtime.signs import shape_of_node
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -91,7 +92,7 @@ class ShapesBroadcast(SourceCheck, Watcher):
             shapes = [] if _is_of_one_value(given) else [tuple(each.shape) for each in given]
             self._sides.append((result.grad_fn, shapes, origin.place))
 
-    def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
+    def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report `((output - target) ** 2).mean()`, written by hand, whose difference is larger than both; in any term."""
         for tensor in tensors:
             for node in differences_behind(tensor.grad_fn):

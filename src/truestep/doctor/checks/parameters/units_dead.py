@@ -77,7 +77,7 @@ class UnitsDead(Watcher):
             known = self.alive.get(id(module))
             self.alive[id(module)] = alive if known is None or known.shape != alive.shape else known | alive
 
-    def on_backward(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
+    def on_objective(self, history: WatchHistory, tensors: object, place: Place) -> Observations:
         """Judge once, after some steps."""
         if history.num_steps != STEPS:
             return

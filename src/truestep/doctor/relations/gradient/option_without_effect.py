@@ -63,12 +63,20 @@ class OptionWithoutEffect(StepRelation):
         from truestep.doctor.experiments.options import changed_options, demand_options
 
         demand_options(experiment)
-        for option, changed in changed_options(experiment):
-            if experiment.makes_a_difference(changed):
-                continue
-            message = (
-                f"{option.criterion} is made with {option.name}={option.value!r}, and with {changed.value!r} in its place neither "
-                "the loss nor a gradient of this step is another one. Is it meant for other cases than this batch?"
-            )
-            evidence = {"option": option.name, "found": 0.0, "tried": changed.value}
-            yield BrokenRelation(message, QUESTION, evidence=evidence)
+        idle = [
+            (option, changed)
+            for option, changed in changed_options(experiment)
+            if not experiment.makes_a_difference(changed)
+        ]
+        if not idle:
+            return
+        told = ", ".join(
+            f"{each.name}={each.value!r} of {each.criterion} (tried: {changed.value!r})"
+            for each, changed in idle
+        )
+        message = (
+            f"with other numbers in the place of {told} neither the loss nor a gradient of this step is another one. "
+            "Are they meant for other cases than this batch?"
+        )
+        evidence = {"options": [each.name for each, _ in idle], "found": 0.0}
+        yield BrokenRelation(message, QUESTION, evidence=evidence)  # one finding: all are of one line

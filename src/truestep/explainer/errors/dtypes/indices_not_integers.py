@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import re
+
 from truestep.explainer.evidence import tensors_with, with_origin
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import dtype_at_crash
@@ -21,6 +23,8 @@ class IndicesNotIntegers(Explainer):
     predicted and no classes, the loss is F.mse_loss.
 
     Cases:
+        otherwise: {row} is a row of {wrong}, which is one tensor: no labels were given with it.
+            Fix: give both: run.data((X, y), batch_size=...), or TensorDataset(X, y) to a DataLoader.
         otherwise: {wrong}. Fix: write {name}.long().
         otherwise: the indices are {given}.
     """
@@ -39,4 +43,11 @@ class IndicesNotIntegers(Explainer):
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         wrong = tensors_with(crash, lambda each: dtype_at_crash(each) != "int64" and not each.requires_grad)
-        return {"wrong": with_origin(crash, wrong[-1]), "name": wrong[-1].name} if wrong else {}
+        if not wrong:
+            return {}
+        facts = {"wrong": with_origin(crash, wrong[-1]), "name": wrong[-1].name}
+        row = re.search(rf"\b{re.escape(wrong[-1].name)}\[\d+\]", crash.user.text if crash.user else "")
+        is_table = (
+            wrong[-1].value.is_floating_point() and wrong[-1].value.dim() > 1 and len(wrong[-1].value) > 2
+        )
+        return facts | ({"row": row[0]} if row and is_table else {})

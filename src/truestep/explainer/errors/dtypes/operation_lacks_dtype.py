@@ -1,5 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
-from truestep.explainer.explainer import Explainer
+from truestep.explainer.evidence import are_exchanged, outputs_and_targets
+from truestep.explainer.explainer import Crash, Explainer, Match
+from truestep.explainer.values import tensor_as_evidence
 
 
 class OperationLacksDtype(Explainer):
@@ -19,6 +21,11 @@ class OperationLacksDtype(Explainer):
     on a GPU.
 
     Cases:
+        `place=exchanged`: the labels ({outputs}) stand first, where the loss takes the outputs, and the outputs
+            ({targets}) where it takes the labels.
+            Fix: exchange the two: the outputs first and then the labels, F.cross_entropy(outputs, labels).
+        `place=whole`: the loss was given integers as outputs ({outputs}), and through these no gradient goes back.
+            Fix: give it the model's own outputs: leave argmax(), .long() and the like out before the loss.
         `'Half'` or `Got: Half` or `Got Half`: {operation} does not exist for {dtype}{and_tensor}.
             Fix: on a CPU float16 lacks operations: write model.float(), or bfloat16, or move it to a GPU.
         `'bool'` or `a bool tensor` or `Got: bool` or `Got bool`: {operation} does not exist for {dtype}{and_tensor}.
@@ -35,3 +42,14 @@ class OperationLacksDtype(Explainer):
         r"Only Tensors of floating point and complex dtype can require gradients",
         r"(?P<operation>[\w.]+): Low precision dtypes not supported\. Got (?P<dtype>\w+)",
     )
+
+    def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        pair = outputs_and_targets(crash) if "softmax" in match[0] else None
+        if pair is None or pair[0].is_floating_point():
+            return {}
+        outputs, targets = map(tensor_as_evidence, pair)
+        return {
+            "place": "exchanged" if are_exchanged(pair) else "whole",
+            "outputs": outputs,
+            "targets": targets,
+        }

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 from typing import Any
 
+from truestep.explainer.evidence import are_exchanged, outputs_and_targets
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import is_tensor_at_crash, shape_at_crash, tensor_as_evidence
+from truestep.explainer.values import shape_at_crash, tensor_as_evidence
 
 
 class ClassTargetsDoNotFit(Explainer):
@@ -22,6 +23,8 @@ class ClassTargetsDoNotFit(Explainer):
     labels from 0, and give the last layer as many outputs as there are classes.
 
     Cases:
+        `exchanged=`: the labels stand first, where the loss takes the outputs{pair}.
+            Fix: exchange the two: the outputs first and then the labels, F.nll_loss(outputs, labels).
         `alone=negative`: a label is {label}, and labels go from 0 to one less than there are classes.
             Fix: write ignore_index={label}, if it marks what should not count; else correct the labels.
         `alone=`: a label is {label}, and the outputs have at most {label} classes, 0 among them.
@@ -37,6 +40,8 @@ class ClassTargetsDoNotFit(Explainer):
             into the batch axis. Write x.flatten(1) there; for sequences flatten both.
         otherwise: {input} rows of outputs meet {target} targets{pair}.
             Fix: let both come from the same batch: look at the reshape before this line, and at zip() of two loaders.
+        `whole=`: the outputs are integers, and through these no gradient goes back{pair}.
+            Fix: give the loss the model's own outputs: leave argmax(), .long() and the like out before it.
         `columns=` and `last=one`: the targets have an axis of size 1 too many{pair}.
             Fix: write targets.squeeze(1).
         `columns=` and `last=more`: the targets have two axes{pair}.
@@ -63,11 +68,13 @@ class ClassTargetsDoNotFit(Explainer):
     not_in_a_log = "which sample has the label, and the shapes of outputs and targets"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        found, pair = match.groupdict(), _pair(crash)
+        found, pair = match.groupdict(), outputs_and_targets(crash)
         told = (
             f" (outputs {tensor_as_evidence(pair[0])}, targets {tensor_as_evidence(pair[1])})" if pair else ""
         )
         facts = {"pair": told} | ({"shapes": "yes"} if pair else {})
+        if are_exchanged(pair):
+            return facts | {"exchanged": "yes"}
         if found.get("label"):
             return facts | _of_label(int(found["label"]), pair)
         if found.get("input"):
@@ -75,17 +82,10 @@ class ClassTargetsDoNotFit(Explainer):
         if pair is None:
             return facts
         facts["last"] = "one" if shape_at_crash(pair[1])[-1:] == (1,) else "more"
+        if not pair[0].is_floating_point():
+            return facts | {"whole": "yes"}
         one_hot = not pair[1].is_floating_point() and pair[0].dim() == pair[1].dim()
         return facts | ({"one_hot": "yes"} if one_hot else {})
-
-
-def _pair(crash: Crash) -> tuple[Any, Any] | None:
-    """Return outputs and targets, as the loss function was given them."""
-    for frame in reversed(crash.frames):
-        names = frame.locals()
-        if is_tensor_at_crash(names.get("input")) and is_tensor_at_crash(names.get("target")):
-            return names["input"], names["target"]
-    return None
 
 
 def _of_label(label: int, pair: tuple[Any, Any] | None) -> dict[str, str]:
