@@ -58,7 +58,10 @@ class GradientsLeftOver(StepRelation):
             raise ExperimentNotTriedError(
                 "one optimizer steps more often than another, whose gradients may wait for its step"
             )
-        apart, where = experiment.compared_step_by_step(Change(cleared=True)), "that were there before the batch"
+        apart, where = (
+            experiment.compared_step_by_step(Change(cleared=True)),
+            "that were there before the batch",
+        )
         if apart.difference <= max(tolerance, 1e-3) and experiment.base.calls_closure:
             apart, where = experiment.closures_compared(), "of a closure's first call in a step"
         if apart.difference <= max(tolerance, 1e-3):
