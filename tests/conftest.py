@@ -73,9 +73,12 @@ def _left_behind() -> dict[str, object]:
 
 def _children() -> set[int]:
     """Return this process's children; the kernel's own list, since psutil looks at every process of the machine."""
-    lists = Path("/proc/self/task").glob("*/children")
+    found: set[int] = set()
     try:
-        return {int(pid) for each in lists for pid in each.read_text().split()}
+        for task in os.listdir("/proc/self/task"):  # noqa: PTH208 - by pathlib it takes twice as long, and is asked twice a test
+            with open(f"/proc/self/task/{task}/children", "rb", buffering=0) as file:  # noqa: PTH123
+                found.update(map(int, file.read().split()))
+        return found
     except OSError:  # a thread has ended meanwhile, or the kernel keeps no such list
         return {child.pid for child in psutil.Process().children()}
 

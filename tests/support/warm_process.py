@@ -194,6 +194,15 @@ def know_libraries():
     )
 
 
+def know_what_a_watch_asks_for():
+    """Have a watch find the checks, and that libraries' modules hold nothing of the user's, as it does behind its first run."""
+    catalogue, wrapping = map(
+        importlib.import_module, ("truestep.doctor.catalogue", "truestep.doctor.runtime.wrapping")
+    )
+    catalogue.checks()
+    wrapping._modules_of_the_user()
+
+
 def main():
     for name in names_worth_loading():
         with contextlib.suppress(ImportError):  # of what is not installed
@@ -203,9 +212,11 @@ def main():
     know_libraries()
     for finalizer, told in weakref.finalize._registry.items():
         finalizer.atexit = told.func.__name__ != "_del_library"  # of torch's operators: 40 ms of each child
+    pages = sys.modules.pop("huge_pages")  # no module of those that are forked
+    know_what_a_watch_asks_for()
     gc.collect()
     gc.freeze()
-    sys.modules.pop("huge_pages").collapse()  # no module of those that are forked
+    pages.collapse()
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
     if asked is None:
         return

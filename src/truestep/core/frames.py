@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
-from types import TracebackType
+from types import FrameType, TracebackType
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 _MADE_BY_PROGRAMS = ("<frozen", "<__array_function__", "<eval_with_key>")
@@ -31,6 +31,16 @@ def is_library_file(filename: str) -> bool:
         inside = inside or "/torchinductor_" in filename
         _known[filename] = found = inside or "site-packages" in filename or "dist-packages" in filename
     return found
+
+
+def frame_of_user(frame: FrameType | None) -> FrameType | None:
+    """Return the innermost frame of the user's own code, from one outward."""
+    known = _known.get  # a watch asks for some twenty frames at every operation
+    while frame is not None and (
+        known(frame.f_code.co_filename) or is_library_file(frame.f_code.co_filename)
+    ):
+        frame = frame.f_back
+    return frame
 
 
 def is_truestep_file(filename: str) -> bool:

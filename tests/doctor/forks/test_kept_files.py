@@ -328,11 +328,12 @@ def test_a_writer_that_cannot_be_kept_is_named(writer, name, tmp_path):
 @pytest.mark.parametrize("of_library", [False, True])
 def test_a_name_that_is_bound_behind_the_first_look_is_exchanged_too(tmp_path, monkeypatch, of_library):
     """The user's modules may bind one at any time, and a library's until it is imported to its end."""
-    later = types.ModuleType("binds_later")
-    later.__spec__ = importlib.machinery.ModuleSpec("binds_later", None)
+    name = f"binds_later_{of_library}"
+    later = types.ModuleType(name)
+    later.__spec__ = importlib.machinery.ModuleSpec(name, None)
     later.__spec__._initializing = of_library
-    later.__file__ = safetensors.__file__ if of_library else str(tmp_path / "binds_later.py")
-    monkeypatch.setitem(sys.modules, "binds_later", later)
+    later.__file__ = safetensors.__file__ if of_library else str(tmp_path / "own.py")
+    monkeypatch.setitem(sys.modules, name, later)
     look_for_holders()
     original = later.safe_open = safetensors.safe_open
     assert told(lambda _: later.safe_open is not original, tmp_path)

@@ -29,10 +29,17 @@ def seen_by_child():
     """Return the names of the user's modules as a child finds them, and at how many files it looked."""
 
     def look():
+        wrapping._of_libraries.clear()  # that the files of those it goes through are counted
         looked, wrapping.is_library_file = [], lambda file: looked.append(file) or file[:6] != "/home/"
         return [each["__name__"] for each in wrapping._modules_of_the_user()], len(looked)
 
     return work_in_sealed_child(look).value
+
+
+def test_each_look_in_one_process_finds_them(imports):
+    imports("early")
+    for _ in range(2):
+        assert "early" in {each["__name__"] for each in wrapping._modules_of_the_user()}
 
 
 def test_it_looks_at_what_was_imported_since(imports):

@@ -146,6 +146,12 @@ def test_a_place_that_was_kept_gives_the_same_rest(drawn, stop):
     assert sum(resumed.drawn().values()) == sum(map(len, whole))
 
 
+def test_each_pass_of_a_source_has_an_order_of_its_own():
+    passes = read(opened((20,), ("by number",), {"0": 1}, batch_size=20, shuffle=True), most=3)
+    assert len({tuple(each) for each in passes}) == 3
+    assert {tuple(sorted(each)) for each in passes} == {tuple(range(20))}
+
+
 @pytest.mark.parametrize("kind", ["by number", "stream with a state"])
 def test_workers_change_nothing_of_what_is_by_number_and_a_stream_goes_on_with_its_own(kind):
     given_ = ((30, 20), ("by number", kind), {"0": 2, "1": 1})

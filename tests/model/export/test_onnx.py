@@ -81,6 +81,7 @@ def test_a_provider_that_is_not_there_is_an_error_with_its_remedy(onnxruntime, t
         ts.export_onnx(
             network(), torch.zeros(2, 3, 8, 8), tmp_path / "a.onnx", providers=["CUDAExecutionProvider"]
         )
+    assert not any(tmp_path.iterdir())  # it is told before the work
 
 
 def test_a_provider_that_does_not_start_is_an_error(onnxruntime, monkeypatch, tmp_path):
@@ -90,13 +91,13 @@ def test_a_provider_that_does_not_start_is_an_error(onnxruntime, monkeypatch, tm
     monkeypatch.setattr(onnxruntime, "get_available_providers", lambda: there)
     monkeypatch.setattr(onnxruntime, "InferenceSession", lambda path, *_, **__: real(path))
     with pytest.raises(ts.OptionError, match="asked for CUDAExecutionProvider and got CPUExecutionProvider"):
-        ts.export_onnx(network(), torch.zeros(2, 3, 8, 8), tmp_path / "a.onnx", providers=there[:1])
+        ts.export_onnx(nn.Linear(3, 2), torch.zeros(2, 3), tmp_path / "a.onnx", providers=there[:1])
 
 
 def test_threads_reach_the_session(onnxruntime, tmp_path):
     from truestep.model.export.onnx import open_onnx_session
 
-    ts.export_onnx(network(), torch.zeros(2, 3, 8, 8), tmp_path / "a.onnx")
+    ts.export_onnx(nn.Linear(3, 2), torch.zeros(2, 3), tmp_path / "a.onnx")
     session = open_onnx_session(tmp_path / "a.onnx", None, 1)
     assert session.get_session_options().intra_op_num_threads == 1
 

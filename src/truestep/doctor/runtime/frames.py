@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 from types import FrameType
 
-from truestep.core.frames import is_library_file
+from truestep.core.frames import frame_of_user
 from truestep.doctor.finding import Place
 
 
@@ -21,21 +21,20 @@ def path_in_finding(path: str) -> str:
 
 def watched_user_line(depth: int = 2) -> tuple[str, int]:
     """Return file and number of the innermost line of the user's code on the stack, or of the outermost there is."""
-    frame: FrameType | None = sys._getframe(depth)
-    outermost = frame
-    while frame is not None:
-        if not is_library_file(frame.f_code.co_filename):
-            return frame.f_code.co_filename, frame.f_lineno
-        outermost, frame = frame, frame.f_back
-    assert outermost is not None
-    return outermost.f_code.co_filename, outermost.f_lineno
+    innermost = sys._getframe(depth)
+    found = frame_of_user(innermost) or _outermost(innermost)
+    return found.f_code.co_filename, found.f_lineno
+
+
+def _outermost(frame: FrameType) -> FrameType:
+    while frame.f_back is not None:
+        frame = frame.f_back
+    return frame
 
 
 def names_of_user_frame(depth: int = 2) -> frozenset[str]:
     """Return the names, attributes among them, that the innermost function of the user's on the stack uses."""
-    frame: FrameType | None = sys._getframe(depth)
-    while frame is not None and is_library_file(frame.f_code.co_filename):
-        frame = frame.f_back
+    frame = frame_of_user(sys._getframe(depth))
     return frozenset(frame.f_code.co_names if frame is not None else ())
 
 
@@ -46,16 +45,15 @@ def watched_user_place(depth: int = 2) -> Place:
 
 def watched_user_name(wanted: object, depth: int = 2) -> str | None:
     """Return the name by which the user's code knows an object: a variable's, or an attribute's as `self.net`."""
-    frame: FrameType | None = sys._getframe(depth)
+    frame = frame_of_user(sys._getframe(depth))
     while frame is not None:
-        if not is_library_file(frame.f_code.co_filename):
-            for name, value in frame.f_locals.items():
-                if value is wanted and not name.startswith("_") and name != "self":
-                    return name
-            owner = frame.f_locals.get("self")
-            kept = getattr(owner, "__dict__", {})
-            for name, value in (kept | kept.get("_modules", {})).items():
-                if value is wanted:
-                    return f"self.{name}"
-        frame = frame.f_back
+        for name, value in frame.f_locals.items():
+            if value is wanted and not name.startswith("_") and name != "self":
+                return name
+        owner = frame.f_locals.get("self")
+        kept = getattr(owner, "__dict__", {})
+        for name, value in (kept | kept.get("_modules", {})).items():
+            if value is wanted:
+                return f"self.{name}"
+        frame = frame_of_user(frame.f_back)
     return None

@@ -101,11 +101,20 @@ def look_for_later_modules() -> None:
         _modules_of_the_user()
 
 
+# by name: of thousands of modules few are the user's, and each watch looks for them
+_of_libraries: dict[str, ModuleType] = {}
+
+
 def _of_the_user(modules: Iterable[str]) -> list[dict[str, Any]]:
-    found = [vars(each) for name in modules if isinstance(each := sys.modules.get(name), ModuleType)]
-    return [
-        names
-        for names in found
-        if names.get("__name__") == "__main__"
-        or (isinstance(file := names.get("__file__"), str) and not is_library_file(file))
-    ]
+    found = []
+    for name in modules:
+        module = sys.modules.get(name)
+        if not isinstance(module, ModuleType) or _of_libraries.get(name) is module:
+            continue
+        names = vars(module)
+        file = names.get("__file__")
+        if names.get("__name__") == "__main__" or (isinstance(file, str) and not is_library_file(file)):
+            found.append(names)
+        elif isinstance(file, str):
+            _of_libraries[name] = module
+    return found

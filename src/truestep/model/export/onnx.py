@@ -120,13 +120,14 @@ def export_onnx(
     path = Path(path)
     if path.suffix != ".onnx" or not path.parent.is_dir() or path.is_dir():
         raise OptionError(f"{path} can't be written: name a file ending in .onnx, in a folder that is there.")
+    wanted = _wanted_providers(providers)
     module = as_module(model, "ts.export_onnx")
     arguments = forward_arguments(module, batch)
     with undisturbed_model(module):
         module.eval()
         run_forward(module, arguments)
         _export(module, arguments, path, dynamic_batch=dynamic_batch)
-        session = open_onnx_session(path, providers, threads)
+        session = open_onnx_session(path, wanted, threads)
         comparisons = [_compare(module, arguments, session)]
         if dynamic_batch:
             comparisons.append(_compare(module, map_forward_arguments(arguments, _doubled), session))
@@ -137,7 +138,7 @@ def export_onnx(
         opset=next(each.version for each in opsets if not each.domain),
         inputs=tuple(f"{each.name} {each.shape}" for each in session.get_inputs()),
         outputs=tuple(f"{each.name} {each.shape}" for each in session.get_outputs()),
-        providers_asked=tuple(providers or ["CPUExecutionProvider"]),
+        providers_asked=tuple(wanted),
         providers_got=tuple(session.get_providers()),
         comparisons=tuple(comparisons),
         has_dynamic_batch=dynamic_batch,
@@ -224,16 +225,9 @@ def open_onnx_session(path: Path, providers: Sequence[str] | None, threads: int 
     Raises:
         OptionError: onnxruntime does not have a provider, or has it and could not start it: it would run on the CPU silently.
     """
-    with needs_extra("onnx", "onnxruntime"):
-        import onnxruntime
-    wanted = list(providers or ["CPUExecutionProvider"])
-    there = onnxruntime.get_available_providers()
-    for name in wanted:
-        if name not in there:
-            raise OptionError(
-                f"This onnxruntime {onnxruntime.__version__} has no {name}. {nearest_names(name, there)} {_remedy(name)}, or ask "
-                "for the CPUExecutionProvider."
-            )
+    wanted = _wanted_providers(providers)
+    import onnxruntime
+
     options = onnxruntime.SessionOptions()
     options.log_severity_level = 3  # its warnings about providers are answered below
     if threads is not None:
@@ -247,6 +241,21 @@ def open_onnx_session(path: Path, providers: Sequence[str] | None, threads: int 
                 f"onnxruntime was asked for {name} and got {', '.join(got)}: the model would run there silently. {_remedy(name)}."
             )
     return session
+
+
+def _wanted_providers(providers: Sequence[str] | None) -> list[str]:
+    """Return the providers to open a session on, all of which this onnxruntime has."""
+    with needs_extra("onnx", "onnxruntime"):
+        import onnxruntime
+    wanted = list(providers or ["CPUExecutionProvider"])
+    there = onnxruntime.get_available_providers()
+    for name in wanted:
+        if name not in there:
+            raise OptionError(
+                f"This onnxruntime {onnxruntime.__version__} has no {name}. {nearest_names(name, there)} {_remedy(name)}, or ask "
+                "for the CPUExecutionProvider."
+            )
+    return wanted
 
 
 def _remedy(name: str) -> str:
