@@ -139,6 +139,11 @@ def test_an_empty_batch_is_refused_wherever_it_is_counted(make_learner, batch):
             learner.update(lambda _: learner(torch.ones(2, 3)).squeeze(1), batch, micro_batch=micro_batch)
 
 
+class Opaque:
+    def __init__(self):
+        self.x = torch.zeros(4, 2)
+
+
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -151,6 +156,8 @@ def test_an_empty_batch_is_refused_wherever_it_is_counted(make_learner, batch):
         (None, "holds no tensor"),
         ("text", "holds no tensor"),
         (torch.tensor(3.0), "holds no tensor"),
+        (Opaque(), "holds an Opaque, whose tensors are not looked into, so its examples can't be counted"),
+        (("a", Opaque()), "holds an Opaque, whose"),
         (Graphs(ROWS, torch.zeros(5)), r"ts\.Split\(count, take\)"),
         (([torch.zeros(1)], [torch.zeros(1), torch.zeros(2)]), r"len\(batch\[0\]\): 1, len\(batch\[1\]\): 2"),
     ],

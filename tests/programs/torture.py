@@ -20,7 +20,8 @@ from programs.laws import ViolationError, hold
 from programs.tally import TALLY, SliceTally, table, tallied, total_of
 
 SLICE = 200
-LOADED = "datasets lightning transformers.trainer accelerate ignite.engine torch.utils.tensorboard"  # once, not in each process (in `make test` they are)
+# once, not in each process (in `make test` they are)
+LOADED = "datasets lightning transformers.trainer accelerate ignite.engine torch.utils.tensorboard"
 
 
 def outcome(law: str, program: Program) -> tuple[str, str]:

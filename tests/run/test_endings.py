@@ -516,6 +516,30 @@ def test_a_process_that_ends_within_an_epoch_says_what_it_goes_on_from(tmp_path,
     )
 
 
+@pytest.mark.parametrize("optimizer", [torch.optim.SGD, torch.optim.LBFGS])
+def test_an_update_in_which_a_schedule_ends_the_process_is_made_again(tmp_path, optimizer):
+    def train(leaves_at=None):
+        run = ts.Run(tmp_path, seed=0, doctor=False, saving=ts.Saving(every_steps=1, background=False))
+
+        def rate(step):
+            return sys.exit(3) if step == leaves_at else 1 / (1 + step)
+
+        net = run.learner(
+            torch.nn.Linear(2, 2),
+            lambda p: optimizer(p, lr=0.1),
+            schedule=lambda o: torch.optim.lr_scheduler.LambdaLR(o, rate),
+        )
+        begun = []
+        with contextlib.suppress(SystemExit):
+            for step in run.steps(6):
+                begun.append(step)
+                net.update(lambda batch: net(batch).square().sum(1), torch.ones(4, 2))
+        run.session.end.endings._process_ends()
+        return begun
+
+    assert train(leaves_at=4)[-1] == train()[0]
+
+
 @pytest.mark.parametrize("exit_by", [sys.exit, lambda: None])
 @pytest.mark.parametrize("end", ["finish", "close"])
 def test_what_the_line_at_the_end_asks_for_is_enough(tmp_path, capsys, end, exit_by):

@@ -20,8 +20,10 @@ from torch.nn.utils.rnn import PackedSequence, pack_padded_sequence, pad_packed_
 from truestep.core import structure
 from truestep.core.accelerator import sends_without_waiting
 from truestep.core.errors import BatchError
+from truestep.core.wording import a_type
 
 Batch = Any
+NO_ROWS = (str, bytes, bool, int, float, complex, np.generic, type(None))
 
 
 class Making(NamedTuple):
@@ -73,6 +75,8 @@ def split_along(dim: int) -> Split:
     def count(batch: Batch) -> int:
         leaves = structure.batch_leaves(batch, "batch")
         sizes = {path: t.shape[axis(t)] for path, t in leaves if isinstance(t, Tensor) and t.ndim}
+        if not sizes:
+            raise _nothing_to_count(batch)
         return _agreed(sizes, f"dimension {dim}")
 
     return Split(count, take, dim)
@@ -122,7 +126,10 @@ def _count(batch: Batch, making: Making) -> tuple[int, bool]:
         return making.num_examples, True
     # sure only if every reading that agrees with itself says the same number
     possible = {size for sizes in readings if len(sizes) == 1 for size in sizes}
-    return _agreed(columns if len(readings[0]) == 1 else lengths, "leading dimension"), len(possible) == 1
+    found = columns if len(readings[0]) == 1 else lengths
+    if not found:
+        raise _nothing_to_count(batch)
+    return _agreed(found, "leading dimension"), len(possible) == 1
 
 
 def is_pair_batch(batch: Batch) -> bool:
@@ -240,12 +247,21 @@ def _list_lengths(value: Any, path: str) -> Iterator[tuple[str, int]]:
             yield from _list_lengths(member, path + suffix)
 
 
+def _nothing_to_count(batch: Batch) -> BatchError:
+    leaves = [leaf for _, leaf in structure.batch_leaves(batch, "batch")]
+    unknown = [leaf for leaf in leaves if not (_is_leaf(leaf) or isinstance(leaf, NO_ROWS))]
+    found = (
+        f"{a_type(unknown[0])}, whose tensors are not looked into"
+        if unknown
+        else "no tensor with a leading dimension"
+    )
+    return BatchError(
+        f"This batch holds {found}, so its examples can't be counted or split. "
+        "Pass split=ts.Split(count, take) with functions that know its structure."
+    )
+
+
 def _agreed(sizes: Mapping[str, int], where: str) -> int:
-    if not sizes:
-        raise BatchError(
-            "This batch holds no tensor with a leading dimension, so its examples can't be counted or split. "
-            "Pass split=ts.Split(count, take) with functions that know its structure."
-        )
     if len(set(sizes.values())) > 1:
         listed = ", ".join(f"{path}: {size}" for path, size in list(sizes.items())[:8])
         raise BatchError(

@@ -48,8 +48,12 @@ def step_with_closure(learner: LearnerParts, hooks: UpdateHooks, compute: Callab
     learner.counters.attempts += 1
     update = update_result(learner.weights, sums, step.norm, learner.not_skipped)
     if policy.judge(evidence) is UpdateVerdict.APPLY:
-        with torch.no_grad():
-            note_applied(learner)
+        try:
+            with torch.no_grad():
+                note_applied(learner)
+        except BaseException:
+            learner.context.torn_at = learner.context.step
+            raise
     else:
         update.skipped = note_skipped(learner, evidence)
     learner.context.observer.updated(learner, update)

@@ -81,6 +81,8 @@ class LearnerContext:
     """The batch that the loop was given last."""
     is_busy: bool = False
     """Whether an update is under way."""
+    torn_at: int | None = None
+    """The step in whose update the optimizer, schedule or average was left by an exception, which may be an exit."""
     is_measuring: bool = False
     """Whether an evaluation is."""
     learners: dict[str, LearnerParts] = field(default_factory=dict)

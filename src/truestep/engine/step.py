@@ -156,6 +156,9 @@ def apply_step(step: LearnerStep, sums: LossTotals) -> Update:
                 note_applied(learner)
             else:
                 update.skipped = note_skipped(learner, evidence)
+    except BaseException:
+        learner.context.torn_at = learner.context.step
+        raise
     finally:
         torch._C._set_grad_enabled(grad_mode)
     spent = learner.weights.spent

@@ -306,4 +306,5 @@ class LoopBodies:
         learners = self._run.context.learners.values()
         waiting = sum(stream.in_body and stream.beside and stream.waits for stream in cursor.streams.values())
         usual = cursor.most_updates or max(sum(learner.started for learner in learners), 1 + waiting)
-        return not cursor.in_body or self._run.attempts - self._begun >= usual
+        made = self._run.attempts - self._begun
+        return not cursor.in_body or (made >= usual and self._run.context.torn_at != cursor.step)

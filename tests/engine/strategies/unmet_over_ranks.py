@@ -17,6 +17,7 @@ from torch import nn
 import truestep as ts
 from truestep.engine.processes.world import World
 from truestep.engine.strategies import buckets, first_message
+from truestep.run import agreement
 
 NEVER = 99
 NUM_MESSAGES = {"small": 1, "norm": 1, "middle": 1, "wide": 3, "wide last": 3}  # of an update
@@ -194,6 +195,7 @@ def apart(how, models, folder):
 if __name__ == "__main__":
     # so that a model that a test can train has several
     first_message.MOST_BYTES, buckets.BUCKET_BYTES = 100_000, 1 << 15
+    agreement.SECONDS_BETWEEN = 1e9  # where steps take long, each is followed by a meeting about what all do next
     if sys.argv[1] == "apart":
         apart(*sys.argv[2:4], Path(sys.argv[4]))
     else:

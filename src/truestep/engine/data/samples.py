@@ -11,7 +11,8 @@ from typing import Any
 import torch
 from torch.utils.data import StackDataset, Subset, get_worker_info
 
-from truestep.core.errors import DataError
+from truestep.core.errors import BatchError, DataError
+from truestep.core.wording import a_type
 from truestep.engine.batches import Making, batch_rows
 from truestep.engine.data.columns import DataColumns
 from truestep.engine.data.order import BatchRequest
@@ -39,7 +40,17 @@ class SeededSamples(torch.utils.data.Dataset[Any]):
 
     def __getitem__(self, request: BatchRequest) -> Any:
         batch = self._batch(request)
-        return batch_rows(batch, 0, 0, Making(1, self._collate is None)) if request.is_empty else batch
+        return self._without_rows(batch) if request.is_empty else batch
+
+    def _without_rows(self, batch: Any) -> Any:
+        try:
+            return batch_rows(batch, 0, 0, Making(1, self._collate is None))
+        except BatchError as error:
+            raise BatchError(
+                "This rank has no example of the batch, and is given an empty one in its place, which can't be made of "
+                f"{a_type(batch)}. Leave no rank without: batch_size of at least as many examples as ranks, and drop_last=True; "
+                "or let collate return a tuple or dict of tensors, each with a row for an example."
+            ) from error
 
     def _batch(self, request: BatchRequest) -> Any:
         phases = []
