@@ -38,31 +38,35 @@ def note_cut(error: Exception, loss: Any, learners: "Sequence[LearnerParts]") ->
     """Note beside an error about a loss without a gradient which calls of it, and of its models, let none through."""
     if not str(error).startswith("The loss has no gradient"):
         return
-    codes = [*_codes_of(loss), *(code for each in learners for code in _codes_of(each.module))]
+    codes = [*codes_of_loss(loss), *(code for each in learners for code in codes_of_loss(each.module))]
     found = dict.fromkeys(cut for code in codes for cut in _cuts_in(code))
     if found:
         shown = "; ".join(f"{name} ({place}): {_CUTS[name]}" for name, place in [*found][:_SHOWN])
         error.add_note(f"truestep: no gradient goes through {shown}.")
 
 
-def _codes_of(function: Any, depth: int = 0) -> Iterator[CodeType]:
+def codes_of_loss(function: Any, depth: int = 0) -> Iterator[CodeType]:
     """Yield the code of a function, of those that it reads, and of the forwards of a model of the user's."""
-    while isinstance(function, partial):
-        function = function.func
+    if type(function) is partial:
+        for each in (function.func, *function.args):
+            yield from codes_of_loss(each, depth)
+        return
+    if type(function).__module__.startswith("truestep.") or type(function) is type:
+        return  # a learner answers no question of what it is
     if isinstance(function, nn.Module):
         forwards = {type(each).forward for each in function.modules()}
         yield from (each.__code__ for each in forwards if isfunction(each) and _is_users(each.__code__))
         return
     function = function.__func__ if ismethod(function) else function
+    function = function if isfunction(function) else vars(type(function)).get("__call__")
     if not isfunction(function) or depth >= _DEEPEST or not _is_users(function.__code__):
         return
     yield function.__code__
     if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        yield from _codes_of(wrapped, depth + 1)
+        yield from codes_of_loss(wrapped, depth + 1)
     variables = closure_variables(function)
     for value in {**variables.globals, **variables.nonlocals}.values():
-        if isfunction(value):
-            yield from _codes_of(value, depth + 1)
+        yield from codes_of_loss(value, depth + 1)
 
 
 def _is_users(code: CodeType) -> bool:

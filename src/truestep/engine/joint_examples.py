@@ -7,10 +7,31 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from truestep.core.call_site import attributes_read
 from truestep.core.frames import warn_user
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
+from truestep.engine.cut_graph import codes_of_loss
 
+_JOINING = frozenset(
+    {
+        "mean",
+        "std",
+        "var",
+        "std_mean",
+        "var_mean",
+        "sum",
+        "norm",
+        "max",
+        "min",
+        "amax",
+        "amin",
+        "median",
+        "quantile",
+    }
+    | {"sort", "argsort", "topk", "cumsum", "logsumexp", "softmax", "normalize", "layer_norm", "standardize"}
+    | {"T", "mT", "t", "transpose", "matmul", "mm", "einsum", "cdist", "roll", "flip", "corrcoef", "cov"}
+)
 _EXACT, _HALF = 1e-3, 0.1  # of the largest value: kernels of another size round otherwise
 
 
@@ -19,12 +40,14 @@ def tell_of_joint_examples(
 ) -> None:
     """Warn where half of the examples of a part have other losses by themselves; asked once of each loss function.
 
-    Nothing is said where a loss draws, counts or can't be asked again, nor where a forward fills buffers.
+    Asked is a loss whose code holds a name of what joins examples. Nothing is said where it draws, counts or can't be asked
+    again, nor where a model has buffers, which a forward may fill.
     """
     alone = len(values) // 2 if values.ndim else 0
     modules = [each.module for each in context.learners.values()]
+    joins = any(name in _JOINING for code in codes_of_loss(loss) for name, _ in attributes_read(code))
     has_buffers = any(True for module in modules for _ in module.buffers())
-    if alone == 0 or context.world is not None or has_buffers or context.draws.are_used:
+    if not joins or alone == 0 or context.world is not None or has_buffers or context.draws.are_used:
         return
     found = _alone(context, loss, part, counting, [alone, len(values) - alone])
     if found is None:

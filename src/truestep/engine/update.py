@@ -224,11 +224,7 @@ def _compute(
         raise
     values = part.values
     if plan.unowned is not None and plan.unowned.look(loss, values):
-        _tell_of_loss(plan, loss, part, cutting.num_calls)
-        tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
-        if cutting.sizes is not None and not plan.is_compiled:
-            call = partial(plan.call, loss) if plan.calls_otherwise else loss
-            tell_of_joint_examples(plan.context, call, batch, values, cutting.counting)
+        _tell_of_loss(plan, loss, batch, part, cutting)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
@@ -246,12 +242,18 @@ def _compute(
         backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
 
 
-def _tell_of_loss(plan: UpdatePlan, loss: Loss, part: LossOutput, num_calls: int) -> None:
+def _tell_of_loss(
+    plan: UpdatePlan, loss: Loss, batch: Batch, part: LossOutput, cutting: BatchCutting
+) -> None:
     """Tell once what a loss of this kind seldom means."""
     if plan.context.on_new_loss is not None:
         plan.context.on_new_loss(loss)
-    tell_of_scale(plan.names, part, num_calls)
+    tell_of_scale(plan.names, part, cutting.num_calls)
     tell_of_broadcast_rows(plan.names, part)
+    tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
+    if cutting.sizes is not None and not plan.is_compiled:
+        call = partial(plan.call, loss) if plan.calls_otherwise else loss
+        tell_of_joint_examples(plan.context, call, batch, part.values, cutting.counting)
     if not plan.precision.autocast:
         tell_of_autocast(plan.names, part.values)
     tell_of_half(plan.names, part.values, plan.precision)
