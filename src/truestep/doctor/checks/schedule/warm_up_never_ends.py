@@ -12,7 +12,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+    from truestep.doctor.runtime.history import WatchHistory
 
 STEPS = 7  # of a schedule that is stepped within few passes
 PASSES = 3  # with fewer a schedule that rises and falls may look as if it only rose
@@ -71,11 +71,15 @@ class WarmUpNeverEnds(Watcher):
 
     def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> None:
         """Remember the rates with which a pass begins."""
+        self._note_rates(history)
+
+    def _note_rates(self, history: WatchHistory) -> None:
+        """Note the rates of those that have stepped since: behind a pass that only evaluates they are the same."""
         for record in history.records.values():
             key = id(record)
             if record.num_steps > self.num_steps.get(key, -1):
                 self.num_steps[key] = record.num_steps
-                self.rates.setdefault(key, []).append(_rate_of(record))
+                self.rates.setdefault(key, []).append(float(record.optimizer.param_groups[0].get("lr", 0.0)))
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Report a rate that has only risen."""
@@ -86,9 +90,10 @@ class WarmUpNeverEnds(Watcher):
             for each, at in history.schedules
             if hasattr(each, "optimizer")
         }
+        self._note_rates(history)
         for record in history.stepping():
             key, group = id(record), record.optimizer.param_groups[0]
-            rates = [*self.rates.get(key, []), _rate_of(record)]
+            rates = self.rates.get(key, [])
             climb = self.climbs.get(key, [])
             if len(rates) <= PASSES and len(climb) == STEPS:
                 rates = climb
@@ -98,7 +103,3 @@ class WarmUpNeverEnds(Watcher):
             if at is not None and len(rates) > PASSES and rises and rates[-1] < SHARE * given:
                 text = f"The learning rate rose until the end, to {rates[-1]:.3g} of {given:.3g}: the warm-up never ended."
                 yield Observation(at, text, RISK, {"learning_rates": rates, "given": given})
-
-
-def _rate_of(record: OptimizerRecord) -> float:
-    return float(record.optimizer.param_groups[0].get("lr", 0.0))
