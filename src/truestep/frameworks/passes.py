@@ -41,7 +41,9 @@ class KeyedPasses:
         self._training = training
         """Returns the number of the pass where a loader is the one that is trained on, now; else None."""
         self.begins: int | None = None
-        """Without such a function: the number of the pass that the next loader begins, if that is the one that is trained on."""
+        """The number of the pass that the next loader begins, where that is known to be the one that is trained on."""
+        self.begun: int | None = None
+        """The number of the pass over the training loader that was begun last."""
         self._skipped = skipped
         """Returns how many of so many batches are to be dropped here, and not by the framework."""
         self.root = 0
@@ -53,7 +55,7 @@ class KeyedPasses:
         """Begin, at the place of a checkpoint if there is one."""
         global _plain_iter, _active
         self.root = torch.initial_seed() if place is None else place["root"]
-        self._pending, self._is_new = place, place is None
+        self._pending, self._is_new, self.begun = place, place is None, None
         _active = weakref.ref(self)
         if DataLoader.__iter__ is not _keyed_iter:
             _plain_iter, DataLoader.__iter__ = DataLoader.__iter__, _keyed_iter  # type: ignore[method-assign,assignment]
@@ -80,13 +82,16 @@ class KeyedPasses:
         """Return a keyed pass over a loader."""
         streams = _streams_of(loader)
         begins, self.begins = self.begins, None
-        number = begins if self._training is None else self._training(loader)
+        number = begins if begins is not None or self._training is None else self._training(loader)
         if number is None:
             return _KeyedPass(loader, plain, streams, random_key(self.root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
             self.root, self._is_new = random_key(self.root, _place_of(streams[_NUM_GLOBAL:])), False
-        place, self._pending = self._pending, None
+        self.begun = number
+        place = None
+        if begins is not None:  # else the framework may ask early, or for something else
+            place, self._pending = self._pending, None
         goes_on = place is not None and place["pass"] == number
         skip = self._skipped(loader, place["batches"]) if place is not None and goes_on else 0
         return _KeyedPass(loader, plain, streams, random_key(self.root, number), skip)

@@ -95,6 +95,10 @@ class ExactResume(HelpfulAttributes, Callback):
         loaders = trainer.fit_loop._combined_loader.flattened
         refuse_loader(*loaders)
         self._begun.data(loaders[0], trainer.accumulate_grad_batches)
+        # the loader was begun before Lightning knew the epoch, or before `setup`, where code asks early how many steps there are
+        if self._place is not None or self._passes.begun != trainer.current_epoch:
+            self._passes.begins = trainer.current_epoch
+            iter(trainer.fit_loop._data_fetcher)
         self._kept.say_going_on()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
