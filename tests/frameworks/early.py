@@ -18,7 +18,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 import lightning
 import torch
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from trainings import quiet
 
 import truestep as ts
@@ -32,6 +32,7 @@ HABITS = {
     "reload": (0, 0, 1, 2),
     "steps": (False, False, True),
     "unsized": (False, False, False, True),
+    "makes": ("alike", "alike", "alike", "by_epoch", "at_random"),
     "looks_at_data": (False, False, True),
 }
 EPOCHS, BATCHES = 4, 6
@@ -51,10 +52,16 @@ class Stream(IterableDataset):
         return ((torch.full((3,), float(index)) / 24, index % 2) for index in order)
 
 
-def loader_of(habits):
+def loader_of(habits, trainer=None):
+    """Make the loader as a habit says; one by epoch leaves out others, one at random draws what nobody has set a seed for."""
     if habits["unsized"]:
         return DataLoader(Stream(), 4, num_workers=min(1, habits["workers"]))
-    return DataLoader(Points(), 4, shuffle=True, num_workers=habits["workers"])
+    data = Points()
+    if habits["makes"] == "by_epoch" and trainer is not None:
+        data = Subset(Points(), [(trainer.current_epoch + each) % 24 for each in range(24)])
+    if habits["makes"] == "at_random":
+        data = Subset(Points(), random.SystemRandom().sample(range(24), 24))
+    return DataLoader(data, 4, shuffle=True, num_workers=habits["workers"])
 
 
 class Data(lightning.LightningDataModule):
@@ -67,7 +74,7 @@ class Data(lightning.LightningDataModule):
             self.trainer.estimated_stepping_batches  # noqa: B018
 
     def train_dataloader(self):
-        return loader_of(self.habits)
+        return loader_of(self.habits, self.trainer)
 
 
 class Asks(lightning.Callback):
@@ -112,7 +119,7 @@ class Module(lightning.LightningModule):
 
 class Own(Module):
     def train_dataloader(self):
-        return loader_of(self.habits)
+        return loader_of(self.habits, self.trainer)
 
 
 def train(habits, directory, kill_at=-1):
