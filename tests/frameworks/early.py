@@ -129,9 +129,7 @@ def train(habits, directory, kill_at=-1):
     exact = ts.lightning.ExactResume(directory, every_n_batches=2)
     before = [Asks()] if habits["asks_in"] == "callback_setup" else []
     limit = (
-        {"max_steps": EPOCHS * BATCHES // habits["accumulate"]}
-        if habits["steps"]
-        else {"max_epochs": EPOCHS}
+        {"max_steps": EPOCHS * BATCHES // habits["accumulate"]} if habits["steps"] else {"max_epochs": EPOCHS}
     )
     trainer = lightning.Trainer(
         **limit, callbacks=[*before, exact], accumulate_grad_batches=habits["accumulate"], logger=False, accelerator="cpu",
@@ -182,9 +180,7 @@ def main(seed, count, folder):
         killed = run(habits, folder / f"{number}-killed", kill_at)
         again = run(habits, folder / f"{number}-killed") if killed == "killed" else killed
         third = run(habits, folder / f"{number}-killed")
-        told.append(
-            {"habits": habits, "kill_at": kill_at, "plain": plain, "again": again, "third": third}
-        )
+        told.append({"habits": habits, "kill_at": kill_at, "plain": plain, "again": again, "third": third})
     print(json.dumps(told))
 
 

@@ -123,3 +123,72 @@ def test_lightnings_callback_given_to_the_trainer_of_transformers_names_the_righ
     """Before anything trains; in a process of its own, since these libraries set variables when they are imported."""
     done = frameworks.run("-c", CROSSED, cwd=tmp_path)
     assert "Write ts.transformers.ExactResume(directory)." in done.stdout
+
+
+def check_early(folder, seed, count):
+    """A training that asks early for its loader ends with the same bits after a kill, or is refused; and once more when it is over."""
+    done = frameworks.run(Path(__file__).parent / "early.py", seed, count, folder, timeout=3600)
+    assert done.returncode == 0, done.stderr
+    for each in json.loads(done.stdout.splitlines()[-1]):
+        if each["habits"]["makes"] == "alike":
+            assert each["again"] == each["third"] == each["plain"], each
+        else:
+            for end in (each["again"], each["third"]):
+                assert end == each["plain"] or "holds other numbers than before the kill" in end, each
+
+
+def test_a_loader_that_is_asked_for_early(tmp_path):
+    check_early(tmp_path, 1, 4)
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(3600)
+def test_forty_loaders_that_are_asked_for_early(tmp_path):
+    check_early(tmp_path, 2, 40)
+
+
+LOOKING = """
+import os, signal, sys
+sys.path.insert(0, {here!r})
+import torch, transformers, truestep as ts
+from torch.utils.data import DataLoader
+from trainings import Net, Pairs, quiet
+quiet()
+transformers.utils.logging.disable_progress_bar()
+
+class Looking(transformers.TrainerCallback):
+    def on_epoch_begin(self, args, state, control, **given):
+        if {looks}:
+            self.mean = sum(batch["x"].mean() for batch in DataLoader(Pairs(), 17))
+
+def train(folder, kill_at=-1):
+    transformers.set_seed(1)
+    net, seen = Net(), []
+    def count(*_):
+        seen.extend([1] * net.training)
+        if len(seen) == kill_at:
+            os.kill(os.getpid(), signal.SIGKILL)
+    net.body[0].register_forward_pre_hook(count)
+    exact = ts.transformers.ExactResume(folder + "/exact")
+    arguments = transformers.TrainingArguments(
+        folder + "/theirs", num_train_epochs=3, per_device_train_batch_size=4, save_strategy="steps", save_steps=2, report_to=[],
+        disable_tqdm=True, use_cpu=True, remove_unused_columns=False)
+    trainer = transformers.Trainer(net, arguments, train_dataset=Pairs(), eval_dataset=Pairs(), callbacks=[exact, Looking()])
+    trainer.remove_callback(transformers.PrinterCallback)
+    trainer.train(resume_from_checkpoint=exact.checkpoint)
+    return sum(each.double().sum().item() for each in net.parameters()).hex()
+
+plain = train("plain")
+if not (child := os.fork()):
+    train("killed", 13)
+os.waitpid(child, 0)
+print(plain, train("killed"))
+"""
+
+
+@pytest.mark.parametrize("looks", [False, True])
+def test_a_callback_that_looks_at_data_when_an_epoch_begins_takes_no_pass_from_the_trainer(tmp_path, looks):
+    code = LOOKING.format(here=str(Path(__file__).parent), looks=looks)
+    done = frameworks.run("-c", code, cwd=tmp_path)
+    plain, again = done.stdout.split()
+    assert again == plain, done.stderr

@@ -48,13 +48,15 @@ class KeyedPasses:
         """Returns the number of the pass where a loader is the one that is trained on, now; else None."""
         self.begins: int | None = None
         """The number of the pass that the next loader begins, where that is known to be the one that is trained on."""
+        self.begins_on: Any = None
+        """The data that every such loader has, until `begins` is set back; None where the next loader is the only one."""
         self.begun: int | None = None
         """The number of the pass over the training loader that was begun last."""
         self._skipped = skipped
         """Returns how many of so many batches are to be dropped here, and not by the framework."""
         self.root = 0
         self._process = os.getpid()
-        self._pending: dict[str, Any] | None = None
+        self._place: dict[str, Any] | None = None
         self._digests: dict[int, str] = {}
         self._is_new = False
 
@@ -62,7 +64,7 @@ class KeyedPasses:
         """Begin, at the place of a checkpoint if there is one."""
         global _plain_iter, _active
         self.root = torch.initial_seed() if place is None else place["root"]
-        self._pending, self._is_new, self.begun = place, place is None, None
+        self._place, self._is_new, self.begun = place, place is None, None
         _active = weakref.ref(self)
         if DataLoader.__iter__ is not _keyed_iter:
             _plain_iter, DataLoader.__iter__ = DataLoader.__iter__, _keyed_iter  # type: ignore[method-assign,assignment]
@@ -90,7 +92,11 @@ class KeyedPasses:
     def iterate(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
         """Return a keyed pass over a loader."""
         streams = _streams_of(loader)
-        begins, self.begins = self.begins, None
+        begins = self.begins
+        if self.begins_on is None:
+            self.begins = None
+        elif getattr(loader, "dataset", None) is not self.begins_on:
+            begins = None
         number = begins if begins is not None or self._training is None else self._training(loader)
         if number is None:
             return _KeyedPass(loader, plain, streams, random_key(self.root, _OTHERS, _place_of(streams)))
@@ -98,13 +104,12 @@ class KeyedPasses:
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
             self.root, self._is_new = random_key(self.root, _place_of(streams[_NUM_GLOBAL:])), False
         self.begun = number
-        place = None
-        if begins is not None:  # else the framework may ask early, or for something else
-            place, self._pending = self._pending, None
-        goes_on = place is not None and place["pass"] == number
+        place = (
+            None if begins is None else self._place
+        )  # without it the framework may ask early, or for something else
         found = _KeyedPass(loader, plain, streams, random_key(self.root, number))
         self._digests = found.digests = {}
-        if place is not None and goes_on:
+        if place is not None and place["pass"] == number:
             found.skip = self._skipped(loader, place["batches"])
             found.expected = _digest_to_meet(place, loader)
         return found
@@ -142,9 +147,7 @@ class _KeyedPass:
     def _fetch(self) -> Any:
         assert self._iterator is not None
         self._fetched += 1
-        batch = _with_streams(
-            self._streams, random_key(self._key, self._fetched), self._iterator.__next__
-        )
+        batch = _with_streams(self._streams, random_key(self._key, self._fetched), self._iterator.__next__)
         if self.digests is not None:
             number = self._fetched - 1
             self.digests[number] = _digest_of(batch)
@@ -191,7 +194,9 @@ def _digest_of(batch: Any) -> str:
 
 def _first_rows(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
-        return None if getattr(leaf, "dtype", None) == np.dtype(object) else leaf  # bytes of these are addresses
+        return (
+            None if getattr(leaf, "dtype", None) == np.dtype(object) else leaf
+        )  # bytes of these are addresses
     is_plain = leaf.layout == torch.strided and leaf.device == torch.device("cpu") and not leaf.is_nested
     return (leaf[:_NUM_ROWS] if leaf.dim() else leaf).contiguous() if is_plain else None
 

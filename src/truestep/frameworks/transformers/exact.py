@@ -85,7 +85,8 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._passes.begin(self._kept.place or None)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take the next loader that is iterated for the one that is trained on."""
+        """Take loaders of the training's data that are iterated before the first step for the one that is trained on."""
+        self._passes.begins_on = kwargs["train_dataloader"].dataset
         self._number = self._passes.begins = int(state.epoch or 0)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
