@@ -71,7 +71,7 @@ class Data(lightning.LightningDataModule):
 
     def setup(self, stage=None):
         if self.habits["asks_in"] == "data_setup":
-            self.trainer.estimated_stepping_batches  # noqa: B018
+            self.trainer.estimated_stepping_batches
 
     def train_dataloader(self):
         return loader_of(self.habits, self.trainer)
@@ -79,7 +79,7 @@ class Data(lightning.LightningDataModule):
 
 class Asks(lightning.Callback):
     def setup(self, trainer, pl_module, stage):
-        trainer.estimated_stepping_batches  # noqa: B018
+        trainer.estimated_stepping_batches
 
 
 class Module(lightning.LightningModule):

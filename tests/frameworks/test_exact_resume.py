@@ -126,7 +126,7 @@ def test_lightnings_callback_given_to_the_trainer_of_transformers_names_the_righ
 
 
 def check_early(folder, seed, count):
-    """A training that asks early for its loader ends with the same bits after a kill, or is refused; and once more when it is over."""
+    """A training that asks early for its loader ends with the same bits after a kill, or is refused; so does a third start."""
     done = frameworks.run(Path(__file__).parent / "early.py", seed, count, folder, timeout=3600)
     assert done.returncode == 0, done.stderr
     for each in json.loads(done.stdout.splitlines()[-1]):

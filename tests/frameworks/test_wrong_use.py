@@ -381,3 +381,37 @@ def test_a_name_that_it_does_not_have_is_answered_with_the_call_to_write(tmp_pat
     assert "resume_from_checkpoint=exact.checkpoint" in said["transformers resume"]
     assert "exact.save_state()" in said["accelerate save"]
     assert said["accelerate epochz"].endswith("Did you mean 'epoch'?")
+
+
+NEVER_SAVED = """
+import sys
+import torch, transformers, truestep as ts
+def train(folder, every):
+    arguments = transformers.TrainingArguments(
+        folder + "/theirs", save_steps=every, max_steps=4, report_to="none", use_cpu=True, disable_tqdm=True)
+    class Net(torch.nn.Linear):
+        def forward(self, x, labels):
+            return {"loss": (super().forward(x) - labels).square().mean()}
+    data = [{"x": torch.ones(4), "labels": torch.ones(1)}] * 64
+    exact = ts.transformers.ExactResume(folder + "/exact")
+    print("begins", file=sys.stderr)
+    transformers.Trainer(Net(4, 1), arguments, train_dataset=data, callbacks=[exact]).train(
+        resume_from_checkpoint=exact.checkpoint)
+    return arguments
+train("seldom", 500)
+train("seldom", 500)
+arguments = train("often", 2)
+try:
+    ts.transformers.ExactResume(arguments)
+except ts.OptionError as error:
+    print(error)
+"""
+
+
+def test_a_trainer_that_saves_only_at_its_last_step_is_told_so_once(tmp_path):
+    done = frameworks.run("-c", NEVER_SAVED, cwd=tmp_path)
+    said = ["before its first save was due (save_steps=500)" in part for part in done.stderr.split("begins")]
+    assert said == [False, True, False, False], done.stderr
+    assert done.stdout.splitlines()[-1].startswith(
+        "ExactResume was given a TrainingArguments for its directory"
+    )

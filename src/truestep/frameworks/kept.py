@@ -16,6 +16,7 @@ import torch
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.store import CheckpointStore
 from truestep.core.errors import OptionError, check_number
+from truestep.core.wording import a_type
 from truestep.frameworks.passes import refuse_processes
 from truestep.run.owner import HOLDERS, take_over_run
 from truestep.run.user_state import decode_run_state, encode_run_state
@@ -41,12 +42,13 @@ class KeptCheckpoints:
         check_number("ExactResume", "keep", keep, example=2, least=1)
         is_name = isinstance(directory, str | Path) and bool(str(directory).strip())
         if not is_name or Path(directory).is_file():
+            given = repr(directory) if isinstance(directory, str | Path | int | None) else a_type(directory)
             raise OptionError(
-                f"ExactResume was given {directory!r} for its directory{', which names a file' if is_name else ''}. It needs a "
+                f"ExactResume was given {given} for its directory{', which names a file' if is_name else ''}. It needs a "
                 'folder for its checkpoints, and only them. Write ExactResume("runs/exact"), say.'
             )
         self.directory = Path(directory).resolve()
-        self._asked = {"directory": str(directory), "in_vain": False, "used": False, "saved": False}
+        self._asked = {"directory": str(directory), "in_vain": False, "used": False}
         weakref.finalize(self, _say_unused, self._asked)
         self._retention = Retention(last=keep)
         self._store: CheckpointStore | None = None
@@ -120,14 +122,13 @@ class KeptCheckpoints:
         }
         state = {"name": theirs.name, "files": files, "place": encode_run_state(place)}
         (store or self._opened()).save(step, state)
-        self._asked["saved"] = True
 
     def say_never_saved(self, option: str, least: int) -> None:
-        """Say at the end of a training that nothing was ever saved, as the option asks for more than there was of it."""
-        if not self._asked["saved"] and self.newest() is None:
+        """Say at the end of a training that nothing was saved before it, as the option asks for more than there was of it."""
+        if self.newest() is None:
             sys.stderr.write(
-                f"truestep: this training ended before its first save was due ({option}), so a kill would have lost all of it, and "
-                f"{self.directory} holds nothing. Write {option.split('=', maxsplit=1)[0]}={least}, say.\n"
+                f"truestep: this training ended before its first save was due ({option}), so a kill would have lost all of it. "
+                f"Write {option.split('=', maxsplit=1)[0]}={least}, say.\n"
             )
 
     def give_up(self) -> None:

@@ -44,6 +44,7 @@ class ExactResume(HelpfulAttributes, Callback):
         self._place: dict[str, Any] | None = None
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
+        self._is_saved = False
         self._saving: int | None = None
         self._loaded: int | None = None
 
@@ -128,7 +129,8 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so where nothing was saved."""
-        self._kept.say_never_saved(f"every_n_batches={self._every}", max(1, self._since // 2))
+        if not self._is_saved:
+            self._kept.say_never_saved(f"every_n_batches={self._every}", max(1, self._since // 2))
 
     @HookOfAnInstance
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
@@ -180,7 +182,7 @@ class ExactResume(HelpfulAttributes, Callback):
                 trainer.save_checkpoint(folder / "lightning.ckpt")
         finally:
             self._saving = None
-        self._since = 0
+        self._since, self._is_saved = 0, True
 
     def _merge_means(self, loop: Any) -> None:
         """Add what the epoch had summed before the save to what was logged since; Lightning keeps none of it."""

@@ -38,6 +38,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._begun = Beginning(self._kept)
         self._passes = KeyedPasses(skipped=_skipped)
         self._number = 0
+        self._is_saved = False
         self._weights: dict[str, list[int]] = {}
 
     @property
@@ -94,7 +95,8 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._passes.begins = None
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Keep what the Trainer has just saved."""
+        """Keep what the Trainer has just saved; at the last step it does so whatever `save_steps` says."""
+        self._is_saved |= state.global_step < state.max_steps
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
         place = {**self._passes.place(self._number, batches), **self._begun.facts}
@@ -104,7 +106,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let go of the directory, and say so where nothing was saved."""
-        if args.save_strategy == "steps":
+        if args.save_strategy == "steps" and not self._is_saved:
             self._kept.say_never_saved(f"save_steps={args.save_steps}", max(1, state.global_step // 2))
         self._passes.end()
         self._kept.give_up()
