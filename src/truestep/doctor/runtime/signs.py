@@ -48,7 +48,9 @@ def directions_of(term: WatchedTerm) -> LossDirection | None:
     likely = name == "LogSoftmax" and not passed.isdisjoint(_PICKING)
     likely = likely or name == "LogSigmoid" or _is_log_of_probability(name, node)
     # of one choice alone the reward may be a number
-    if likely and (not passed.isdisjoint(("Mean", "Sum")) or shape_of_node(term.node) not in (None, (), (1,))):
+    if likely and (
+        not passed.isdisjoint(("Mean", "Sum")) or shape_of_node(term.node) not in (None, (), (1,))
+    ):
         return LossDirection("log-probability", weight, weight > 0, place)
     return None
 

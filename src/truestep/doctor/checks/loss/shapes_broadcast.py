@@ -12,8 +12,8 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
 from truestep.doctor.runtime.bootstraps import differences_behind
-from truestep.doctor.runtime.signs import shape_of_node
 from truestep.doctor.runtime.history import LossCall
+from truestep.doctor.runtime.signs import shape_of_node
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, is_table, row_or_column, row_or_column_with
