@@ -64,7 +64,7 @@ def wrap_protocol(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
 
 def wrap_engine_loop(gate: Dispatcher, wrappers: WatchWrappers) -> None:
-    """Wrap what a run's watch follows: losses, what goes backward, and what is compiled, as by an optimizer in its first step."""
+    """Wrap what a run's own watch follows: losses, what goes backward, and what is compiled, as by an optimizer."""
     _compiling(gate, wrappers)
     _updates(gate, wrappers)
     wrap_losses(gate, wrappers)
