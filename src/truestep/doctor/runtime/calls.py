@@ -147,15 +147,16 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
 def _updates(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def backward(original: Call) -> Call:
-        def wrapped(values: torch.Tensor, seed: torch.Tensor) -> None:
+        def wrapped(values: tuple[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
             if gate.live and watch_may_look() and gate.sees():
-                gate.tell("on_objective", (values,))
+                gate.tell("on_objective", values)
             with gate.quiet():
-                original(values, seed)
+                return original(values, *args, **kwargs)
 
         return wrapped
 
-    wrappers.function(backwards, "backward_of_losses", backward)
+    for name in ("in_this_thread", "on_devices"):
+        wrappers.method(backwards, name, backward)
 
 
 def _seeds(kwargs: dict[str, Any]) -> list[Any]:
