@@ -57,7 +57,7 @@ class TrainingNotShuffled(SourceCheck):
     Fix: shuffle=True, or a sampler.
 
     Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
-    D, E, F, G, H, I, K, L, M, N: 29 true, 16 debatable, 25 false.
+    D, E, F, G, H, I, K, L, M, N, O: 29 true, 17 debatable, 28 false.
     """
 
     code = "DATA001"

@@ -36,7 +36,7 @@ class FormatWithoutPlace(SourceCheck):
 
     Fix: write {} where the value belongs.
 
-    Evidence: 186 repositories, beds E, F, H, K, L, M, N: 12 true, 11 debatable, 0 false.
+    Evidence: 186 repositories, beds E, F, H, K, L, M, N, O: 12 true, 11 debatable, 1 false.
     """
 
     code = "VALUE030"

@@ -35,7 +35,7 @@ class OptionOfWrongType(SourceCheck):
 
     Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N: 116 true, 4 debatable, 1 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O: 123 true, 4 debatable, 3 false.
     """
 
     code = "VALUE019"
