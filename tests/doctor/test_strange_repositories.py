@@ -12,8 +12,8 @@ IMPORTS = "import argparse\nimport torch\nimport torch.nn as nn\nimport torch.nn
 BUG, RISK, ADVICE = Severity.BUG, Severity.RISK, Severity.ADVICE
 
 
-def told(wanted: str, code: str) -> list[Severity]:
-    reading = read_texts({"main.py": IMPORTS + textwrap.dedent(code)})
+def told(wanted: str, code: str, file: str = "main.py") -> list[Severity]:
+    reading = read_texts({file: IMPORTS + textwrap.dedent(code)})
     assert not reading.failures
     return [each.severity for each in reading.findings if each.code == wanted]
 
@@ -243,3 +243,125 @@ def test_a_constant_that_nobody_moves(used: str) -> None:
 )
 def test_a_constant_made_on_the_device_that_is_given(made: str, severity: Severity) -> None:
     assert told("PARAM002", CONSTANT.replace("MADE", made).replace("USED", "self.pe")) == [severity]
+
+
+# ── VALUE019: no word of a command line is read ───────────────────────────────────────────────
+
+SWITCH = 'BEFORE\np = argparse.ArgumentParser()\np.add_argument("--amp", type=bool, default=True)\nREAD\nprint(args.amp)\n'
+EMPTIED = [
+    "import sys; sys.argv = ['']",
+    "import sys\nsys.argv = []",
+    "from sys import argv\nimport sys as s\ns.argv = ['main.py']",
+]
+WORDS_LEFT = [
+    "import sys",
+    "import sys; sys.argv = ['main.py', '--amp', 'False']",
+    "import sys; sys.argv = sys.argv[1:]",
+    "import sys\nif 'ipykernel' in sys.modules:\n    sys.argv = ['']",
+    "import sys\nsys.argv = ['']\nsys.argv.append('--amp')",
+    "import sys\nsys.argv = ['']\nsys.argv += ['--amp', '0']",
+]
+
+
+@pytest.mark.parametrize("before", EMPTIED)
+def test_options_of_a_cell_that_empties_the_command_line(before: str) -> None:
+    parse = "args = p.parse_args()"
+    assert told("VALUE019", SWITCH.replace("BEFORE", before).replace("READ", parse), "main.ipynb") == [ADVICE]
+    within = SWITCH.replace("BEFORE", "").replace("READ", f"{before}\n{parse}")
+    body = textwrap.indent(within, "    ")
+    assert told("VALUE019", f"def main():\n{body}\nmain()\n", "main.ipynb") == [ADVICE]
+    assert told(
+        "VALUE019", SWITCH.replace("BEFORE", "").replace("READ", f"{parse}\n{before}"), "main.ipynb"
+    ) == [RISK]
+
+
+@pytest.mark.parametrize("before", WORDS_LEFT)
+def test_options_of_a_command_line_that_may_hold_words(before: str) -> None:
+    code = SWITCH.replace("BEFORE", before).replace("READ", "args = p.parse_args()")
+    assert told("VALUE019", code, "main.ipynb") == [RISK]
+
+
+def test_options_of_a_script_that_empties_the_command_line() -> None:
+    code = SWITCH.replace("BEFORE", EMPTIED[0]).replace("READ", "args = p.parse_args()")
+    assert told("VALUE019", code) == [RISK]
+
+
+# ── LOSS011: what a sigmoid can't bring near to 0 ─────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("made", "severities"),
+    [
+        ("torch.rand(3, 3)", []),
+        ("torch.rand_like(net.weight)", []),
+        ("torch.randn(3, 3)", [RISK]),
+        ("net(torch.rand(3, 3))", [RISK]),
+        ("torch.rand(3, 3) * 300 - 150", [RISK]),
+    ],
+)
+@pytest.mark.parametrize(
+    "taken", ["torch.sigmoid(x).log()", "torch.log(torch.sigmoid(x))", "x.softmax(1).log()"]
+)
+def test_logarithms_of_shares_of_drawn_numbers(made: str, severities: list[Severity], taken: str) -> None:
+    code = f"net = nn.Linear(3, 3)\nx = {made}\nloss = -{taken}.mean()\nloss.backward()\n"
+    assert told("LOSS011", code) == severities
+
+
+# ── VALUE030: the folder's name has the value ─────────────────────────────────────────────────
+
+FOLDERS = [
+    'open(os.path.join("runs", str(epoch), "metric.json".format(epoch)), "w")',
+    'd = os.path.join("runs", "{:04}".format(epoch))\n    open(os.path.join(d, "metric.json".format(epoch)), "w")',
+    'd = f"runs/{epoch}"\n    open(d + "/metric.json".format(epoch), "w")',
+    'd = Path("runs") / str(epoch)\n    open(d / "metric.json".format(epoch), "w")',
+]
+OVERWRITTEN = [
+    'open(os.path.join("runs", "metric.json".format(epoch)), "w")',
+    'd = f"runs/{name}"\n    open(os.path.join(d, "metric.json".format(epoch)), "w")',
+    'open("runs/metric.json".format(epoch), "w")',
+    'print(epoch); open(os.path.join(root, "metric.json".format(epoch)), "w")',
+]
+
+
+@pytest.mark.parametrize("line", FOLDERS)
+def test_a_file_in_a_folder_of_its_own(line: str) -> None:
+    code = f"import os\nfrom pathlib import Path\nfor epoch in range(3):\n    {line}\n"
+    assert told("VALUE030", code) == [ADVICE]
+
+
+@pytest.mark.parametrize("line", OVERWRITTEN)
+def test_a_file_that_the_next_epoch_overwrites(line: str) -> None:
+    code = f'import os\nname = root = "a"\nfor epoch in range(3):\n    {line}\n'
+    assert told("VALUE030", code) == [BUG]
+
+
+# ── SAVE005: the best weights, which no run goes on from ──────────────────────────────────────
+
+KEPT = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt = torch.optim.Adam(net.parameters())
+def NAME(model, loss, epoch):
+    torch.save({"epoch": epoch, "model": model.state_dict(), "loss": loss}, "net.pth")
+BEFORE
+for epoch in range(START, 9):
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+    NAME(net, loss.item(), epoch)
+"""
+GOES_ON = 'saved = torch.load("net.pth")\nnet.load_state_dict(saved["model"])\nstart = saved["epoch"] + 1'
+
+
+@pytest.mark.parametrize("name", ["save_best_model", "save_best", "keep_best", "saveBest"])
+def test_best_weights_are_no_checkpoint(name: str) -> None:
+    code = KEPT.replace("NAME", name)
+    assert told("SAVE005", code.replace("BEFORE", "").replace("START", "0")) == [ADVICE]
+    assert told("SAVE005", code.replace("BEFORE", GOES_ON).replace("START", "start")) == [RISK]
+
+
+@pytest.mark.parametrize("name", ["save_model", "save_checkpoint", "save_asbestos"])
+def test_a_checkpoint_without_an_optimizer(name: str) -> None:
+    code = KEPT.replace("NAME", name).replace("BEFORE", "").replace("START", "0")
+    assert told("SAVE005", code) == [RISK]
