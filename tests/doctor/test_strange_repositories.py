@@ -9,7 +9,7 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_texts
 
 IMPORTS = "import argparse\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
-BUG, RISK, ADVICE = Severity.BUG, Severity.RISK, Severity.ADVICE
+BUG, RISK, QUESTION, ADVICE = Severity.BUG, Severity.RISK, Severity.QUESTION, Severity.ADVICE
 
 
 def told(wanted: str, code: str, file: str = "main.py") -> list[Severity]:
@@ -365,3 +365,65 @@ def test_best_weights_are_no_checkpoint(name: str) -> None:
 def test_a_checkpoint_without_an_optimizer(name: str) -> None:
     code = KEPT.replace("NAME", name).replace("BEFORE", "").replace("START", "0")
     assert told("SAVE005", code) == [RISK]
+
+
+# ── DATA001: rows that were mixed some steps before ───────────────────────────────────────────
+
+ORDERED = """
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import train_test_split
+from sklearn.utils import shuffle
+from torch.utils.data import DataLoader
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def load(name):
+    return np.load(name)
+def split(table):
+    train, test = train_test_split(table, test_size=0.2, shuffle=MIXED)
+    return train, test
+def prepare(path):
+    table = pd.read_csv(path)
+    train, test = split(table[table["kind"] == "normal"])
+    return train, test
+ROWS
+train_loader = DataLoader(rows, batch_size=32GIVEN)
+for x in train_loader:
+    opt.zero_grad()
+    F.mse_loss(net(x), x).backward()
+    opt.step()
+"""
+MIXED_ROWS = [
+    (
+        'table, rest = prepare("a.csv")\nnames = table["file"].values\n'
+        "rows = np.array([load(n) for n in names])\nrows = np.reshape(rows, (-1, 3))"
+    ),
+    'rows, rest = train_test_split(np.load("a.npy"), test_size=0.2, shuffle=MIXED)',
+    'table, rest = train_test_split(pd.read_csv("a.csv"), test_size=0.2, shuffle=MIXED)\nrows = torch.tensor(table.to_numpy())',
+    'table, rest = split(pd.read_csv("a.csv"))\nrows = [torch.tensor(load(n)) for n in table["file"]]',
+]
+IN_ORDER = [
+    'rows = np.array([load(n) for n in pd.read_csv("a.csv")["file"].values])',
+    'table, rest = prepare("a.csv")\nrows = np.load("a.npy")[: len(table)]',
+    'rows = np.load("a.npy")\nprint(shuffle(rows))',
+]
+
+
+@pytest.mark.parametrize("rows", MIXED_ROWS)
+def test_rows_that_a_split_mixed(rows: str) -> None:
+    code = ORDERED.replace("ROWS", rows)
+    assert told("DATA001", code.replace("MIXED", "True").replace("GIVEN", ", shuffle=False")) == [QUESTION]
+    assert told("DATA001", code.replace("MIXED", "False").replace("GIVEN", ", shuffle=False")) == [RISK]
+    assert told("DATA001", code.replace("MIXED", "True").replace("GIVEN", "")) == [RISK]
+
+
+def test_rows_that_a_function_mixed() -> None:
+    for rows in ('rows = shuffle(np.load("a.npy"))', 'rows = shuffle(pd.read_csv("a.csv"))["file"].values'):
+        code = ORDERED.replace("ROWS", rows).replace("MIXED", "False").replace("GIVEN", ", shuffle=False")
+        assert told("DATA001", code) == [QUESTION]
+
+
+@pytest.mark.parametrize("rows", IN_ORDER)
+def test_rows_that_keep_the_order_of_a_file(rows: str) -> None:
+    code = ORDERED.replace("ROWS", rows).replace("MIXED", "True").replace("GIVEN", ", shuffle=False")
+    assert told("DATA001", code) == [RISK]
