@@ -427,3 +427,43 @@ def test_rows_that_a_function_mixed() -> None:
 def test_rows_that_keep_the_order_of_a_file(rows: str) -> None:
     code = ORDERED.replace("ROWS", rows).replace("MIXED", "True").replace("GIVEN", ", shuffle=False")
     assert told("DATA001", code) == [RISK]
+
+
+# ── VALUE001: a cut behind the update ─────────────────────────────────────────────────────────
+
+CUT = """
+net, loader = nn.Linear(3, 8), [(torch.ones(2, 3), torch.ones(2, 8))]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def train():
+    for x, y in loader:
+        opt.zero_grad()
+        preds = net(x)
+        FIRST
+        loss = F.mse_loss(preds.exp(), y)
+        SECOND
+        loss.backward()
+        opt.step()
+        THIRD
+train()
+"""
+
+
+@pytest.mark.parametrize("line", ["preds = preds[..., :4]", "preds = preds[:, 0]", "preds = preds[:1]"])
+def test_a_cut_behind_the_update_is_asked_of(line: str) -> None:
+    def at(place: str) -> list[Severity]:
+        code = CUT.replace(place, line)
+        return told(
+            "VALUE001", code.replace("FIRST", "pass").replace("SECOND", "pass").replace("THIRD", "pass")
+        )
+
+    assert at("FIRST") == []
+    assert at("SECOND") == [RISK]
+    assert at("THIRD") == [QUESTION]
+
+
+@pytest.mark.parametrize(
+    "line", ["preds = preds.softmax(1)", "preds = preds * y", "preds = preds.masked_fill(y > 0, 0.0)"]
+)
+def test_other_numbers_that_nothing_uses(line: str) -> None:
+    code = CUT.replace("THIRD", line).replace("FIRST", "pass").replace("SECOND", "pass")
+    assert told("VALUE001", code) == [RISK]
