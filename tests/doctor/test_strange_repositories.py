@@ -467,3 +467,37 @@ def test_a_cut_behind_the_update_is_asked_of(line: str) -> None:
 def test_other_numbers_that_nothing_uses(line: str) -> None:
     code = CUT.replace("THIRD", line).replace("FIRST", "pass").replace("SECOND", "pass")
     assert told("VALUE001", code) == [RISK]
+
+
+# ── MEM001: one loss an epoch ─────────────────────────────────────────────────────────────────
+
+KEPT_LOSSES = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+num_epochs, losses, history = EPOCHS, [], {"loss": []}
+for epoch in RANGE:
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+        EACH
+    OUTER
+"""
+
+
+@pytest.mark.parametrize("epochs", ["range(num_epochs)", "range(1, num_epochs)", "tqdm(range(num_epochs))"])
+@pytest.mark.parametrize("line", ["losses.append(loss)", 'history["loss"].append(loss)'])
+def test_the_loss_of_a_few_epochs_is_asked_of(line: str, epochs: str) -> None:
+    code = KEPT_LOSSES.replace("RANGE", epochs)
+    once = code.replace("OUTER", line).replace("EACH", "pass")
+    each = code.replace("EACH", line).replace("OUTER", "pass")
+    assert told("MEM001", once.replace("EPOCHS", "30")) == [QUESTION]
+    assert told("MEM001", once.replace("EPOCHS", "5000")) == [RISK]
+    assert told("MEM001", each.replace("EPOCHS", "30")) == [RISK]
+
+
+def test_the_losses_of_many_times_few_epochs() -> None:
+    code = KEPT_LOSSES.replace("RANGE", "range(num_epochs)").replace("EPOCHS, [], {", "30, kept, {")
+    code = code.replace("OUTER", "losses.append(loss)").replace("EACH", "pass")
+    assert told("MEM001", "kept = []\nfor fold in folds:\n" + textwrap.indent(code, "    ")) == [RISK]
