@@ -501,3 +501,42 @@ def test_the_losses_of_many_times_few_epochs() -> None:
     code = KEPT_LOSSES.replace("RANGE", "range(num_epochs)").replace("EPOCHS, [], {", "30, kept, {")
     code = code.replace("OUTER", "losses.append(loss)").replace("EACH", "pass")
     assert told("MEM001", "kept = []\nfor fold in folds:\n" + textwrap.indent(code, "    ")) == [RISK]
+
+
+# ── SAVE016: a number that is a label ─────────────────────────────────────────────────────────
+
+GOES_ON_WITH = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+saved = torch.load("last.pt")
+net.load_state_dict(saved["net"])
+opt.load_state_dict(saved["opt"])
+start = saved["epoch"]
+epochs = 9
+for epoch in RANGE:
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+    USED
+    torch.save({"net": net.state_dict(), "opt": opt.state_dict(), "epoch": epoch}, "last.pt")
+"""
+TOLD = [
+    "print(f'{epoch}: {loss}')",
+    "print('{}: {}'.format(epoch, loss))",
+    "if epoch % 2 == 0: print(loss)",
+    "log.add_scalars('loss', {'a': loss}, epoch)",
+]
+COUNTED_BY = ["sched.step(epoch)", "adjust(opt, epoch)", "net.alpha = schedule(epoch / epochs)"]
+
+
+@pytest.mark.parametrize("ends", ["range(start, start + epochs)", "range(start, epochs + start)"])
+def test_a_first_epoch_that_is_a_label(ends: str) -> None:
+    for line in TOLD:
+        assert told("SAVE016", GOES_ON_WITH.replace("RANGE", ends).replace("USED", line)) == [QUESTION]
+        assert told(
+            "SAVE016", GOES_ON_WITH.replace("RANGE", "range(start, epochs)").replace("USED", line)
+        ) == [RISK]
+    for line in COUNTED_BY:
+        assert told("SAVE016", GOES_ON_WITH.replace("RANGE", ends).replace("USED", line)) == [RISK]
