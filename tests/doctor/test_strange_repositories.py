@@ -540,3 +540,30 @@ def test_a_first_epoch_that_is_a_label(ends: str) -> None:
         ) == [RISK]
     for line in COUNTED_BY:
         assert told("SAVE016", GOES_ON_WITH.replace("RANGE", ends).replace("USED", line)) == [RISK]
+
+
+# ── EVAL009: eval() in another program ────────────────────────────────────────────────────────
+
+OWN_TRAIN = """
+import shared
+class Net(nn.Module):
+    def train(self, x, y):
+        self.step(x, y)
+net = Net()
+net.train(1, 2)
+"""
+MODULE = "import shared\nclass Other(nn.Module):\n    def fit(self):\n        self.eval()\n"
+ELSEWHERE = [
+    ({"other.py": MODULE + "Other().fit()\n"}, ADVICE),
+    ({"other.py": MODULE.replace("Other", "Net") + "Net().fit()\n"}, ADVICE),
+    ({"fit.py": "def fit(model):\n    model.eval()\n", "other.py": "import shared, fit\nfit.fit(3)\n"}, RISK),
+    ({"other.py": "import shared\nfrom main import Net\nNet().eval()\n"}, RISK),
+    ({"shared.py": "def fit(model):\n    model.eval()\n"}, RISK),
+]
+
+
+@pytest.mark.parametrize(("files", "severity"), ELSEWHERE)
+def test_a_train_of_its_own_beside_another_program(files: dict[str, str], severity: Severity) -> None:
+    texts = {"shared.py": "x = 1\n", "main.py": OWN_TRAIN} | files
+    reading = read_texts({name: IMPORTS + text for name, text in texts.items()})
+    assert [each.severity for each in reading.findings if each.code == "EVAL009"] == [severity]
