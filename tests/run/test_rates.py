@@ -300,3 +300,22 @@ def test_nothing_is_said_of_rates_that_stay(tmp_path, capsys, kind):
     schedule, options = LAWFUL[kind]
     train_with_rates(tmp_path, schedule, **options)
     assert "by hand" not in capsys.readouterr().err
+
+
+GIVEN_BY_LIGHTNING = {
+    "epochs": ({"interval": "epoch"}, lr_scheduler.StepLR, r"ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.StepLR\(o, "),
+    "nothing said": ({}, lr_scheduler.ExponentialLR, r"ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.ExponentialLR\("),
+    "steps": ({"interval": "step", "frequency": 1}, lr_scheduler.StepLR, r"\('step'\).*ts\.per_update\(lambda o: torch"),
+    "a plateau": (
+        {"monitor": "val_loss"},
+        lambda o, _: lr_scheduler.ReduceLROnPlateau(o),
+        r"schedule=lambda o: ts\.plateau\(o, metric='val_loss'\)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GIVEN_BY_LIGHTNING)
+def test_what_lightning_is_given_is_written_as_it_stands_here(tmp_path, kind):
+    words, make, written = GIVEN_BY_LIGHTNING[kind]
+    with pytest.raises(ts.OptionError, match=written):
+        train(tmp_path, lambda o: {"scheduler": make(o, 1), **words})
