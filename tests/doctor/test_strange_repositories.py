@@ -9,11 +9,11 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_texts
 
 IMPORTS = "import argparse\nimport torch\nimport torch.nn as nn\nimport torch.nn.functional as F\n"
-BUG, RISK, ADVICE = Severity.BUG, Severity.RISK, Severity.ADVICE
+BUG, RISK, QUESTION, ADVICE = Severity.BUG, Severity.RISK, Severity.QUESTION, Severity.ADVICE
 
 
-def told(wanted: str, code: str) -> list[Severity]:
-    reading = read_texts({"main.py": IMPORTS + textwrap.dedent(code)})
+def told(wanted: str, code: str, file: str = "main.py") -> list[Severity]:
+    reading = read_texts({file: IMPORTS + textwrap.dedent(code)})
     assert not reading.failures
     return [each.severity for each in reading.findings if each.code == wanted]
 
@@ -243,3 +243,327 @@ def test_a_constant_that_nobody_moves(used: str) -> None:
 )
 def test_a_constant_made_on_the_device_that_is_given(made: str, severity: Severity) -> None:
     assert told("PARAM002", CONSTANT.replace("MADE", made).replace("USED", "self.pe")) == [severity]
+
+
+# ── VALUE019: no word of a command line is read ───────────────────────────────────────────────
+
+SWITCH = 'BEFORE\np = argparse.ArgumentParser()\np.add_argument("--amp", type=bool, default=True)\nREAD\nprint(args.amp)\n'
+EMPTIED = [
+    "import sys; sys.argv = ['']",
+    "import sys\nsys.argv = []",
+    "from sys import argv\nimport sys as s\ns.argv = ['main.py']",
+]
+WORDS_LEFT = [
+    "import sys",
+    "import sys; sys.argv = ['main.py', '--amp', 'False']",
+    "import sys; sys.argv = sys.argv[1:]",
+    "import sys\nif 'ipykernel' in sys.modules:\n    sys.argv = ['']",
+    "import sys\nsys.argv = ['']\nsys.argv.append('--amp')",
+    "import sys\nsys.argv = ['']\nsys.argv += ['--amp', '0']",
+]
+
+
+@pytest.mark.parametrize("before", EMPTIED)
+def test_options_of_a_cell_that_empties_the_command_line(before: str) -> None:
+    parse = "args = p.parse_args()"
+    assert told("VALUE019", SWITCH.replace("BEFORE", before).replace("READ", parse), "main.ipynb") == [ADVICE]
+    within = SWITCH.replace("BEFORE", "").replace("READ", f"{before}\n{parse}")
+    body = textwrap.indent(within, "    ")
+    assert told("VALUE019", f"def main():\n{body}\nmain()\n", "main.ipynb") == [ADVICE]
+    assert told(
+        "VALUE019", SWITCH.replace("BEFORE", "").replace("READ", f"{parse}\n{before}"), "main.ipynb"
+    ) == [RISK]
+
+
+@pytest.mark.parametrize("before", WORDS_LEFT)
+def test_options_of_a_command_line_that_may_hold_words(before: str) -> None:
+    code = SWITCH.replace("BEFORE", before).replace("READ", "args = p.parse_args()")
+    assert told("VALUE019", code, "main.ipynb") == [RISK]
+
+
+def test_options_of_a_script_that_empties_the_command_line() -> None:
+    code = SWITCH.replace("BEFORE", EMPTIED[0]).replace("READ", "args = p.parse_args()")
+    assert told("VALUE019", code) == [RISK]
+
+
+# ── LOSS011: what a sigmoid can't bring near to 0 ─────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("made", "severities"),
+    [
+        ("torch.rand(3, 3)", []),
+        ("torch.rand_like(net.weight)", []),
+        ("torch.randn(3, 3)", [RISK]),
+        ("net(torch.rand(3, 3))", [RISK]),
+        ("torch.rand(3, 3) * 300 - 150", [RISK]),
+    ],
+)
+@pytest.mark.parametrize(
+    "taken", ["torch.sigmoid(x).log()", "torch.log(torch.sigmoid(x))", "x.softmax(1).log()"]
+)
+def test_logarithms_of_shares_of_drawn_numbers(made: str, severities: list[Severity], taken: str) -> None:
+    code = f"net = nn.Linear(3, 3)\nx = {made}\nloss = -{taken}.mean()\nloss.backward()\n"
+    assert told("LOSS011", code) == severities
+
+
+# ── VALUE030: the folder's name has the value ─────────────────────────────────────────────────
+
+FOLDERS = [
+    'open(os.path.join("runs", str(epoch), "metric.json".format(epoch)), "w")',
+    'd = os.path.join("runs", "{:04}".format(epoch))\n    open(os.path.join(d, "metric.json".format(epoch)), "w")',
+    'd = f"runs/{epoch}"\n    open(d + "/metric.json".format(epoch), "w")',
+    'd = Path("runs") / str(epoch)\n    open(d / "metric.json".format(epoch), "w")',
+]
+OVERWRITTEN = [
+    'open(os.path.join("runs", "metric.json".format(epoch)), "w")',
+    'd = f"runs/{name}"\n    open(os.path.join(d, "metric.json".format(epoch)), "w")',
+    'open("runs/metric.json".format(epoch), "w")',
+    'print(epoch); open(os.path.join(root, "metric.json".format(epoch)), "w")',
+]
+
+
+@pytest.mark.parametrize("line", FOLDERS)
+def test_a_file_in_a_folder_of_its_own(line: str) -> None:
+    code = f"import os\nfrom pathlib import Path\nfor epoch in range(3):\n    {line}\n"
+    assert told("VALUE030", code) == [ADVICE]
+
+
+@pytest.mark.parametrize("line", OVERWRITTEN)
+def test_a_file_that_the_next_epoch_overwrites(line: str) -> None:
+    code = f'import os\nname = root = "a"\nfor epoch in range(3):\n    {line}\n'
+    assert told("VALUE030", code) == [BUG]
+
+
+# ── SAVE005: the best weights, which no run goes on from ──────────────────────────────────────
+
+KEPT = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt = torch.optim.Adam(net.parameters())
+def NAME(model, loss, epoch):
+    torch.save({"epoch": epoch, "model": model.state_dict(), "loss": loss}, "net.pth")
+BEFORE
+for epoch in range(START, 9):
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+    NAME(net, loss.item(), epoch)
+"""
+GOES_ON = 'saved = torch.load("net.pth")\nnet.load_state_dict(saved["model"])\nstart = saved["epoch"] + 1'
+
+
+@pytest.mark.parametrize("name", ["save_best_model", "save_best", "keep_best", "saveBest"])
+def test_best_weights_are_no_checkpoint(name: str) -> None:
+    code = KEPT.replace("NAME", name)
+    assert told("SAVE005", code.replace("BEFORE", "").replace("START", "0")) == [ADVICE]
+    assert told("SAVE005", code.replace("BEFORE", GOES_ON).replace("START", "start")) == [RISK]
+
+
+@pytest.mark.parametrize("name", ["save_model", "save_checkpoint", "save_asbestos"])
+def test_a_checkpoint_without_an_optimizer(name: str) -> None:
+    code = KEPT.replace("NAME", name).replace("BEFORE", "").replace("START", "0")
+    assert told("SAVE005", code) == [RISK]
+
+
+# ── DATA001: rows that were mixed some steps before ───────────────────────────────────────────
+
+ORDERED = """
+import numpy as np
+import pandas as pd
+from sklearn.model_selection import train_test_split
+from sklearn.utils import shuffle
+from torch.utils.data import DataLoader
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def load(name):
+    return np.load(name)
+def split(table):
+    train, test = train_test_split(table, test_size=0.2, shuffle=MIXED)
+    return train, test
+def prepare(path):
+    table = pd.read_csv(path)
+    train, test = split(table[table["kind"] == "normal"])
+    return train, test
+ROWS
+train_loader = DataLoader(rows, batch_size=32GIVEN)
+for x in train_loader:
+    opt.zero_grad()
+    F.mse_loss(net(x), x).backward()
+    opt.step()
+"""
+MIXED_ROWS = [
+    (
+        'table, rest = prepare("a.csv")\nnames = table["file"].values\n'
+        "rows = np.array([load(n) for n in names])\nrows = np.reshape(rows, (-1, 3))"
+    ),
+    'rows, rest = train_test_split(np.load("a.npy"), test_size=0.2, shuffle=MIXED)',
+    'table, rest = train_test_split(pd.read_csv("a.csv"), test_size=0.2, shuffle=MIXED)\nrows = torch.tensor(table.to_numpy())',
+    'table, rest = split(pd.read_csv("a.csv"))\nrows = [torch.tensor(load(n)) for n in table["file"]]',
+]
+IN_ORDER = [
+    'rows = np.array([load(n) for n in pd.read_csv("a.csv")["file"].values])',
+    'table, rest = prepare("a.csv")\nrows = np.load("a.npy")[: len(table)]',
+    'rows = np.load("a.npy")\nprint(shuffle(rows))',
+]
+
+
+@pytest.mark.parametrize("rows", MIXED_ROWS)
+def test_rows_that_a_split_mixed(rows: str) -> None:
+    code = ORDERED.replace("ROWS", rows)
+    assert told("DATA001", code.replace("MIXED", "True").replace("GIVEN", ", shuffle=False")) == [QUESTION]
+    assert told("DATA001", code.replace("MIXED", "False").replace("GIVEN", ", shuffle=False")) == [RISK]
+    assert told("DATA001", code.replace("MIXED", "True").replace("GIVEN", "")) == [RISK]
+
+
+def test_rows_that_a_function_mixed() -> None:
+    for rows in ('rows = shuffle(np.load("a.npy"))', 'rows = shuffle(pd.read_csv("a.csv"))["file"].values'):
+        code = ORDERED.replace("ROWS", rows).replace("MIXED", "False").replace("GIVEN", ", shuffle=False")
+        assert told("DATA001", code) == [QUESTION]
+
+
+@pytest.mark.parametrize("rows", IN_ORDER)
+def test_rows_that_keep_the_order_of_a_file(rows: str) -> None:
+    code = ORDERED.replace("ROWS", rows).replace("MIXED", "True").replace("GIVEN", ", shuffle=False")
+    assert told("DATA001", code) == [RISK]
+
+
+# ── VALUE001: a cut behind the update ─────────────────────────────────────────────────────────
+
+CUT = """
+net, loader = nn.Linear(3, 8), [(torch.ones(2, 3), torch.ones(2, 8))]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def train():
+    for x, y in loader:
+        opt.zero_grad()
+        preds = net(x)
+        FIRST
+        loss = F.mse_loss(preds.exp(), y)
+        SECOND
+        loss.backward()
+        opt.step()
+        THIRD
+train()
+"""
+
+
+@pytest.mark.parametrize("line", ["preds = preds[..., :4]", "preds = preds[:, 0]", "preds = preds[:1]"])
+def test_a_cut_behind_the_update_is_asked_of(line: str) -> None:
+    def at(place: str) -> list[Severity]:
+        code = CUT.replace(place, line)
+        return told(
+            "VALUE001", code.replace("FIRST", "pass").replace("SECOND", "pass").replace("THIRD", "pass")
+        )
+
+    assert at("FIRST") == []
+    assert at("SECOND") == [RISK]
+    assert at("THIRD") == [QUESTION]
+
+
+@pytest.mark.parametrize(
+    "line", ["preds = preds.softmax(1)", "preds = preds * y", "preds = preds.masked_fill(y > 0, 0.0)"]
+)
+def test_other_numbers_that_nothing_uses(line: str) -> None:
+    code = CUT.replace("THIRD", line).replace("FIRST", "pass").replace("SECOND", "pass")
+    assert told("VALUE001", code) == [RISK]
+
+
+# ── MEM001: one loss an epoch ─────────────────────────────────────────────────────────────────
+
+KEPT_LOSSES = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+num_epochs, losses, history = EPOCHS, [], {"loss": []}
+for epoch in RANGE:
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+        EACH
+    OUTER
+"""
+
+
+@pytest.mark.parametrize("epochs", ["range(num_epochs)", "range(1, num_epochs)", "tqdm(range(num_epochs))"])
+@pytest.mark.parametrize("line", ["losses.append(loss)", 'history["loss"].append(loss)'])
+def test_the_loss_of_a_few_epochs_is_asked_of(line: str, epochs: str) -> None:
+    code = KEPT_LOSSES.replace("RANGE", epochs)
+    once = code.replace("OUTER", line).replace("EACH", "pass")
+    each = code.replace("EACH", line).replace("OUTER", "pass")
+    assert told("MEM001", once.replace("EPOCHS", "30")) == [QUESTION]
+    assert told("MEM001", once.replace("EPOCHS", "5000")) == [RISK]
+    assert told("MEM001", each.replace("EPOCHS", "30")) == [RISK]
+
+
+def test_the_losses_of_many_times_few_epochs() -> None:
+    code = KEPT_LOSSES.replace("RANGE", "range(num_epochs)").replace("EPOCHS, [], {", "30, kept, {")
+    code = code.replace("OUTER", "losses.append(loss)").replace("EACH", "pass")
+    assert told("MEM001", "kept = []\nfor fold in folds:\n" + textwrap.indent(code, "    ")) == [RISK]
+
+
+# ── SAVE016: a number that is a label ─────────────────────────────────────────────────────────
+
+GOES_ON_WITH = """
+net, loader = nn.Linear(3, 3), [(torch.ones(2, 3), torch.ones(2, 3))]
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+saved = torch.load("last.pt")
+net.load_state_dict(saved["net"])
+opt.load_state_dict(saved["opt"])
+start = saved["epoch"]
+epochs = 9
+for epoch in RANGE:
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.mse_loss(net(x), y)
+        loss.backward()
+        opt.step()
+    USED
+    torch.save({"net": net.state_dict(), "opt": opt.state_dict(), "epoch": epoch}, "last.pt")
+"""
+TOLD = [
+    "print(f'{epoch}: {loss}')",
+    "print('{}: {}'.format(epoch, loss))",
+    "if epoch % 2 == 0: print(loss)",
+    "log.add_scalars('loss', {'a': loss}, epoch)",
+]
+COUNTED_BY = ["sched.step(epoch)", "adjust(opt, epoch)", "net.alpha = schedule(epoch / epochs)"]
+
+
+@pytest.mark.parametrize("ends", ["range(start, start + epochs)", "range(start, epochs + start)"])
+def test_a_first_epoch_that_is_a_label(ends: str) -> None:
+    for line in TOLD:
+        assert told("SAVE016", GOES_ON_WITH.replace("RANGE", ends).replace("USED", line)) == [QUESTION]
+        assert told(
+            "SAVE016", GOES_ON_WITH.replace("RANGE", "range(start, epochs)").replace("USED", line)
+        ) == [RISK]
+    for line in COUNTED_BY:
+        assert told("SAVE016", GOES_ON_WITH.replace("RANGE", ends).replace("USED", line)) == [RISK]
+
+
+# ── EVAL009: eval() in another program ────────────────────────────────────────────────────────
+
+OWN_TRAIN = """
+import shared
+class Net(nn.Module):
+    def train(self, x, y):
+        self.step(x, y)
+net = Net()
+net.train(1, 2)
+"""
+MODULE = "import shared\nclass Other(nn.Module):\n    def fit(self):\n        self.eval()\n"
+ELSEWHERE = [
+    ({"other.py": MODULE + "Other().fit()\n"}, ADVICE),
+    ({"other.py": MODULE.replace("Other", "Net") + "Net().fit()\n"}, ADVICE),
+    ({"fit.py": "def fit(model):\n    model.eval()\n", "other.py": "import shared, fit\nfit.fit(3)\n"}, RISK),
+    ({"other.py": "import shared\nfrom main import Net\nNet().eval()\n"}, RISK),
+    ({"shared.py": "def fit(model):\n    model.eval()\n"}, RISK),
+]
+
+
+@pytest.mark.parametrize(("files", "severity"), ELSEWHERE)
+def test_a_train_of_its_own_beside_another_program(files: dict[str, str], severity: Severity) -> None:
+    texts = {"shared.py": "x = 1\n", "main.py": OWN_TRAIN} | files
+    reading = read_texts({name: IMPORTS + text for name, text in texts.items()})
+    assert [each.severity for each in reading.findings if each.code == "EVAL009"] == [severity]

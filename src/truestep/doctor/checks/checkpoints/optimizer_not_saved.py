@@ -15,6 +15,7 @@ from truestep.doctor.source.values import argument, constant, seen_through, valu
 
 _SHOWS = ("print", "info", "debug", "warning", "log", "write", "format", "set_description")
 _LOADED = re.compile(r"ckpt|check|saved|load|resum|snap|restor|state_dict", re.IGNORECASE)
+_BEST = re.compile(r"(^|_)best(_|$)|Best", re.ASCII)
 _STATES = ("state", "__dict__", "param_groups")
 
 
@@ -43,7 +44,7 @@ class OptimizerNotSaved(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
     pathology/multiple_instance_learning/panda_mil_train_evaluate_pytorch_gpu.py:196; corpus, 186 repositories,
-    beds B, D, F, H, K, L, M, N: 8 true, 8 debatable, 9 false.
+    beds B, D, F, H, K, L, M, N, O: 8 true, 8 debatable, 10 false.
     """
 
     code = "SAVE005"
@@ -146,7 +147,10 @@ def _holds_others(saved: ast.Dict) -> bool:
 
 
 def _is_chosen(module: SourceModule, call: ast.Call) -> bool:
-    """Tell a save in a branch that no counter's remainder opens: of the best weights, or at a goal, as a rule."""
+    """Tell a save in a branch that no counter's remainder opens, or by `save_best()`: of the best weights, as a rule."""
+    function = module.scope(call)
+    if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef) and _BEST.search(function.name):
+        return True
     tests = [each.test for each in module.ancestors(call) if isinstance(each, ast.If)]
     remainders = [part for test in tests for part in walk(test) if isinstance(part, ast.Mod)]
     return bool(tests) and (not remainders or any(_is_of_two_values(each) for each in tests))
@@ -216,9 +220,8 @@ def _is_shown(module: SourceModule, read: ast.expr) -> bool:
     reads = [each for each in module.reads(name) if each.lineno > read.lineno] if name is not None else []
     scope = module.scope(read)
     reads = [each for each in reads if module.scope(each) is scope]
-    return isinstance(getattr(statement, "targets", [None])[0], ast.Name) and all(
-        _is_shown(module, each) for each in reads
-    )
+    is_named = name is not None and isinstance(getattr(statement, "targets", [None])[0], ast.Name)
+    return is_named and all(_is_shown(module, each) for each in reads)
 
 
 def _counters(module: SourceModule, saved: ast.Dict) -> list[ast.expr | None]:

@@ -38,6 +38,7 @@ _DRAWS = re.compile(
 )
 
 _MIXED_BEFORE = 4  # wrappings and cuts between the rows and the loader
+_MIXED_FAR_BEFORE = 20  # and what reads them: names of files, a table, its split
 
 _MEASURES = ("len", "print", "str", "repr", "type")  # what asks about a loader and draws nothing from it
 
@@ -57,7 +58,7 @@ class TrainingNotShuffled(SourceCheck):
     Fix: shuffle=True, or a sampler.
 
     Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
-    D, E, F, G, H, I, K, L, M, N: 29 true, 16 debatable, 25 false.
+    D, E, F, G, H, I, K, L, M, N, O: 29 true, 17 debatable, 28 false.
     """
 
     code = "DATA001"
@@ -166,16 +167,43 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
 
 
 def _is_mixed(module: SourceModule, data: ast.expr | None) -> bool:
-    """Tell rows that were put in a random order, once: `rows[torch.randperm(n)]`, be they cut or wrapped behind."""
+    """Tell rows that were put in a random order, once, be they read, cut or wrapped behind."""
 
     def behind(each: ast.expr) -> list[ast.expr]:
-        forms = _with_definitions(module, each)
-        cut = [form.value for form in forms if isinstance(form, ast.Subscript)]
-        return [*cut, *(form.args[0] for form in forms if isinstance(form, ast.Call) and form.args)]
+        return [*_with_definitions(module, each), *_rows_in(module, each)]
 
-    reached = each_once([data] if data is not None else [], behind, _MIXED_BEFORE)
-    forms = [form for each in reached for form in _with_definitions(module, each)]
-    return any(isinstance(form, ast.Subscript) and _is_random(module, form.slice) for form in forms)
+    reached = each_once([data] if data is not None else [], behind, _MIXED_FAR_BEFORE)
+    return any(_mixes(module, each) for each in reached)
+
+
+def _rows_in(module: SourceModule, form: ast.expr) -> list[ast.expr]:
+    """Return what a value has its rows of: `x` of `x[:9]`, `x.values`, `x.copy()`, `np.array(x)` and `[f(i) for i in x]`."""
+    match form:
+        case ast.Subscript(value=inner) | ast.Attribute(value=inner):
+            return [inner]
+        case ast.ListComp(generators=[each]):
+            return [each.iter]
+        case ast.Call(func=ast.Attribute(value=inner), args=args) if module.qualify(form.func) is None:
+            return [inner, *args[:1]]
+        case ast.Call(args=args):
+            return args[:1]
+        case ast.Name():
+            made = [each.value for each in module.resolver.reaching(form) if each.how == "unpack"]
+            return [each for each in made if isinstance(each, ast.Call) and _mixes(module, each)]
+    return []
+
+
+def _mixes(module: SourceModule, form: ast.expr) -> bool:
+    """Tell `rows[torch.randperm(n)]`, `train_test_split(rows)` and `shuffle(rows)` of scikit-learn's."""
+    if isinstance(form, ast.Subscript):
+        return _is_random(module, form.slice)
+    name = (module.qualify(form.func) or "") if isinstance(form, ast.Call) else ""
+    if not isinstance(form, ast.Call) or not name.startswith("sklearn."):
+        return False
+    is_split = (
+        name.endswith(".train_test_split") and literal(module, argument(form, None, "shuffle")) is not False
+    )
+    return is_split or name == "sklearn.utils.shuffle"
 
 
 def _with_definitions(module: SourceModule, node: ast.expr) -> list[ast.expr]:

@@ -30,7 +30,7 @@ class TrainOverridden(SourceCheck):
     Fix: def train(self, mode=True): super().train(mode); ...; return self. A loop is better called fit().
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:44;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:34.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:34; bed O: 0 true, 1 false.
     """
 
     code = "EVAL009"
@@ -44,10 +44,18 @@ class TrainOverridden(SourceCheck):
                 if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):
                     asked = any(not each.args for each in module.method_calls("eval"))
                     text = f"{owner.name}.train() does not take `mode`: eval() calls train(False)."
-                    elsewhere = module.program.called_anywhere("eval")  # by what may hold it
+                    elsewhere = any(
+                        _may_hold_it(module, each) for each in module.program.called_anywhere("eval")
+                    )
                     yield At(node, text, BUG if asked else RISK if elsewhere else ADVICE)
 
     def _takes_mode(self, node: ast.FunctionDef) -> bool:
         required = len(node.args.args) - len(node.args.defaults)
         fits = len(node.args.args) >= 2 and required <= 2  # eval() gives it self and the mode
         return fits or node.args.vararg is not None or bool(node.decorator_list)
+
+
+def _may_hold_it(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a call in a file that a run can share with this one: two files that nothing imports are two programs."""
+    home = module.home(call)
+    return home is module or home.program.is_imported() or module.program.is_imported()

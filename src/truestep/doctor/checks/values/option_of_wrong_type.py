@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
 from truestep.doctor.source.options import is_left_unread
 from truestep.doctor.source.values import argument, constant
 
@@ -35,16 +36,17 @@ class OptionOfWrongType(SourceCheck):
 
     Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N: 116 true, 4 debatable, 1 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O: 123 true, 4 debatable, 3 false.
     """
 
     code = "VALUE019"
     words = ("add_argument",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report type=bool, and type=int with a fraction as the default; of options that nothing reads it is advice."""
+        """Report type=bool, and type=int with a fraction as the default: advice where nothing reads or gives it."""
         calls = module.method_calls("add_argument")
-        unread = [each for each in calls if is_left_unread(module, each)]
+        is_idle = bool(calls) and _has_no_words(module)
+        unread = [each for each in calls if is_idle or is_left_unread(module, each)]
         for options, severity in (([each for each in calls if each not in unread], RISK), (unread, ADVICE)):
             switches = [each for each in options if _type_of(module, each) == "bool"]
             for call in options:
@@ -56,6 +58,38 @@ class OptionOfWrongType(SourceCheck):
                 more = f", and {len(switches) - 1} more in this file" if len(switches) > 1 else ""
                 text = f"type=bool is true for every text: 'False' and '0' switch it on{more}."
                 yield At(switches[0], text, severity)
+
+
+def _has_no_words(module: SourceModule) -> bool:
+    """Tell a notebook that empties `sys.argv` before it is read; a script that does so takes options from its user still."""
+    if not module.path.endswith(".ipynb"):
+        return False
+    words = [each for each in module.all(ast.Attribute) if module.qualify(each) == "sys.argv"]
+    stores = [each for each in words if isinstance(module.statement(each), ast.Assign)]
+    emptied = [module.statement(each) for each in stores if _is_emptied(module, each)]
+    reads = module.method_calls("parse_args", "parse_known_args")
+    return (
+        bool(reads)
+        and len(emptied) == len(words)
+        and all(
+            any(each.lineno < call.lineno and _is_run_first(module, each, call) for each in emptied)
+            for call in reads
+        )
+    )
+
+
+def _is_emptied(module: SourceModule, words: ast.expr) -> bool:
+    """Tell `sys.argv = ["train.py"]`: no option stands there."""
+    match module.statement(words):
+        case ast.Assign(targets=[target], value=ast.List(elts=parts)):
+            return target is words and len(parts) < 2 and not any(isinstance(e, ast.Starred) for e in parts)
+    return False
+
+
+def _is_run_first(module: SourceModule, emptied: ast.stmt, call: ast.Call) -> bool:
+    """Tell a statement that stands by itself in the file, or in the function of the call."""
+    above = module.parents[emptied]
+    return isinstance(above, ast.Module) or (isinstance(above, Function) and above is module.scope(call))
 
 
 def _type_of(module: SourceModule, option: ast.Call) -> str | None:
