@@ -4,8 +4,8 @@
 A framework's checkpoint lacks where the random streams stood when a pass began, and those of the loader's workers. So a pass gets a
 key: batches are fetched with the global streams set from it, and generators that the data keeps for itself, and all are put back.
 A resumed run fetches the first batches once more, whereby samplers, data sets and workers come to where they were, and drops them.
-New workers are made for each pass. The batch at the place is compared with a digest: data that are made otherwise, by a draw without
-a seed, say, are refused.
+New workers are made for each pass. The batch at the place is compared with a digest: data that are made otherwise, by a draw
+without a seed, say, are refused.
 """
 
 import hashlib
