@@ -172,6 +172,22 @@ def test_what_learns_a_batch_leaves_no_trace():
     assert all(torch.equal(plain[name], thorough[name]) for name in plain)
 
 
+def test_a_model_that_returns_its_loss_first_has_no_batch_to_learn():
+    code = """
+class Net(nn.Linear):
+    def forward(self, x, labels):
+        logits = super().forward(x)
+        return {"loss": F.cross_entropy(logits, labels), "logits": logits}
+net = Net(4, 2)
+opt = torch.optim.SGD(net.parameters(), lr=1e-2)
+for step in range(4):
+    opt.zero_grad()
+    net(torch.randn(16, 4), labels=torch.randint(2, (16,)))["loss"].backward()
+    opt.step()
+"""
+    assert found(run_example(code, thorough=True)) == []
+
+
 def test_units_that_die_one_example_at_a_time_are_seen_at_the_optimizer():
     code = """
 net = nn.Sequential(nn.Linear(4, 3), nn.ReLU(), nn.Linear(3, 3))

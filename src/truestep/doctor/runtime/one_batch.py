@@ -46,11 +46,12 @@ class OneBatchProbe:
         self.loss = loss
         output = first_watched_tensor(forward.output)
         assert output is not None
-        self.whole = len(output)
+        self.whole = len(output) if output.dim() else 0  # a model that returns its loss first
         self.examples = EXAMPLES if self._divisible(output) else self.whole
 
     def _divisible(self, output: Tensor) -> bool:
-        same = self.whole == len(self.loss.input) == len(self.loss.target) and output.dim() > 1
+        is_batch = output.dim() > 1 and self.loss.target.dim() > 0
+        same = is_batch and self.whole == len(self.loss.input) == len(self.loss.target)
         return same and self.whole > EXAMPLES and not self.loss.options.get("weight", None)
 
     def obstacle(self) -> str | None:
