@@ -57,10 +57,11 @@ def modules_of_the_page_alone(tmp_path):
             del sys.modules[name]
 
 
-def _forked(command):
-    """Run Python with torch loaded already, where a block starts one."""
-    assert command[0] == sys.executable
-    return warm.run(*command[1:])
+def _forked(command, *more, run=subprocess.run, **options):
+    """Run Python with torch loaded already, where a block starts one; other programs as they are."""
+    if command[0] == sys.executable and not (more or options):
+        return warm.run(*command[1:])
+    return run(command, *more, **options)
 
 
 def _marked(page):

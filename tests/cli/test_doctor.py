@@ -62,7 +62,26 @@ def test_a_run_without_a_step_is_not_called_clean(tmp_path):
     assert ran.returncode == 0
     assert "no step was watched" in ran.stderr
     assert "no optimizer stepped, so nothing was seen of a training" in ran.stderr
+    assert "do the script's arguments make it take a step?" in " ".join(ran.stderr.split())
     assert "nothing found" not in ran.stderr
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        (
+            "raise ValueError('no such\\nfolder')",
+            "the script ended before in train.py:1, by ValueError: no such",
+        ),
+        ("import nothing_of_this_name", "by ModuleNotFoundError: No module named 'nothing_of_this_name'"),
+        ("import sys; sys.exit(3)", "the script ended before, with status 3; what it printed says why"),
+    ],
+)
+def test_a_script_that_ended_before_a_step_says_by_what(tmp_path, line, why):
+    ran = truestep("doctor", script(tmp_path, f"{line}\n{TRAINING}"), cwd=tmp_path)
+    said = " ".join(ran.stderr.split())
+    assert why in said.partition("nothing was seen of a training: ")[2]
+    assert "do the script's arguments" not in said
 
 
 def test_a_finding_gives_1_and_names_the_line_once(tmp_path):

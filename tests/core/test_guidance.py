@@ -44,13 +44,11 @@ def called(things, call):
 @pytest.mark.parametrize("call", sorted({*CALLS} - {"run.log"}))
 def test_each_option_is_answered_where_it_is_given(things, call):
     given = [torch.ones(4)] if call == "run.data" else []  # which looks at its options itself
-    for name in guidance_in(f"{call}(NAME=...)"):
+    for row, said in guidance_in(f"{call}(NAME=...)").items():
+        name, _, value = row.partition("=")
         with pytest.raises(ts.OptionError) as caught:
-            called(things, call)(*given, **{name: 1})
-        assert (
-            str(caught.value)
-            == f"{call} has no option {name!r}. Write {guidance(f'{call}(NAME=...)', name)}."
-        )
+            called(things, call)(*given, **{name: value or 1})
+        assert str(caught.value) == f"{call} has no option {name!r}. Write {said}."
 
 
 def test_each_option_of_loggers_is_answered_where_it_would_be_logged(things):
@@ -111,3 +109,33 @@ def test_what_is_put_in_is_known():
     fields = set(re.findall(r"\{(\w+)(?:!r)?\}", TEXT))
     assert fields - phrases == {"name", "kind", "schedule", "rate", "by", "clip", "scale", "home"}
     assert max(map(len, TEXT.splitlines())) <= 128
+
+
+@pytest.mark.parametrize(
+    ("given", "mode"),
+    [
+        ({"fp16": True}, "fp16-mixed"),
+        ({"mixed_precision": "fp16"}, "fp16-mixed"),
+        ({"dtype": torch.float16}, "fp16-mixed"),
+        ({"amp": "float16"}, "fp16-mixed"),
+        ({"mixed_precision": "bf16"}, "bf16-mixed"),
+        ({"amp": True}, "bf16-mixed"),
+        ({"dtype": torch.bfloat16}, "bf16-mixed"),
+        ({"fp16": False}, "float32"),
+        ({"mixed_precision": "no"}, "float32"),
+    ],
+)
+@pytest.mark.parametrize("call", ["ts.Run", "run.learner"])
+def test_the_precision_that_is_named_is_the_one_that_was_meant(things, call, given, mode):
+    with pytest.raises(ts.OptionError) as caught:
+        called(things, call)(**given)
+    assert [each for each in ("fp16-mixed", "bf16-mixed", "float32") if each in str(caught.value)] == [mode]
+
+
+@pytest.mark.parametrize(
+    ("given", "shape"),
+    [("linear", "warmup_linear"), ("cosine", "warmup_cosine"), ("constant", "without schedule=")],
+)
+def test_the_schedule_of_a_name_is_written(things, given, shape):
+    with pytest.raises(ts.OptionError, match=shape):
+        things["run"].learner(torch.nn.Linear(1, 1), torch.optim.AdamW, lr_scheduler_type=given)

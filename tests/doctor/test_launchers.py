@@ -17,6 +17,11 @@ COMMANDS = {
         "torchrun --nproc-per-node 2 -m truestep doctor train.py --lr 1",
     ],
     "accelerate launch train.py --lr 1": [ITSELF, "accelerate launch -m truestep doctor train.py --lr 1"],
+    "deepspeed --num_gpus 2 train.py --lr 1": [
+        ITSELF,
+        "deepspeed --num_gpus 2 -m truestep doctor train.py --lr 1",
+    ],
+    "uv run train.py --lr 1": [ITSELF],
     "-m accelerate launch train.py": ["accelerate launch -m truestep doctor train.py"],
     "-m accelerate.commands.launch --cpu train.py": ["launch --cpu -m truestep doctor train.py"],
     "-m torch.distributed.run": ["truestep doctor train.py"],
@@ -26,13 +31,20 @@ COMMANDS = {
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_launcher_is_refused_with_the_command_to_write(command, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    monkeypatch.setattr("shutil.which", lambda name: None)  # an environment of its own, called by its path
     name, *arguments = command.removeprefix("-m ").split()
     with pytest.raises(ts.OptionError) as raised:
         refuse_launcher(WatchedScript(name, command.startswith("-m "), tuple(arguments)))
     said = str(raised.value)
     assert [line for line in COMMANDS[command] if line not in said] == []
     assert "python -m truestep" not in said
+
+
+def test_any_command_that_is_installed_is_one(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("shutil.which", lambda name: f"/bin/{name}")
+    with pytest.raises(ts.OptionError, match=r"truestep doctor train\.py"):
+        refuse_launcher(WatchedScript("starter", False, ("train.py",)))
 
 
 @pytest.mark.parametrize(

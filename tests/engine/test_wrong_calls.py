@@ -70,7 +70,23 @@ CALLS = {
     "a metric of that name": (lambda _: ts.weighted(torch.ones(3), output=torch.ones(3)), "Write outputs="),
     "a share of steps": (
         lambda net: ts.warmup_cosine(net.optimizers[0], warmup_steps=0.1, total_steps=9),
-        r"warmup_steps=0\.1\) was given a float where a whole number",
+        r"^ts\.warmup_cosine\(warmup_steps=0\.1\) was given a float where a whole number.*round\(0\.1 \* total_steps\)",
+    ),
+    "a share of a line": (
+        lambda net: ts.warmup_linear(net.optimizers[0], warmup_steps=0.1, total_steps=9),
+        r"^ts\.warmup_linear\(warmup_steps=0\.1\).*ts\.warmup_linear\(warmup_steps=round",
+    ),
+    "a share and then constant": (
+        lambda net: ts.warmup_constant(net.optimizers[0], warmup_steps=0.06),
+        r"^ts\.warmup_constant\(warmup_steps=0\.06\)",
+    ),
+    "a share and then a root": (
+        lambda net: ts.warmup_inverse_sqrt(net.optimizers[0], warmup_steps=0.5),
+        r"^ts\.warmup_inverse_sqrt\(warmup_steps=0\.5\)",
+    ),
+    "a text of steps": (
+        lambda net: ts.one_cycle(net.optimizers[0], total_steps="many"),
+        r"^ts\.one_cycle\(total_steps='many'\)",
     ),
     "a mode of plateaus": (
         lambda net: ts.plateau(net.optimizers[0], metric="loss", mode="minimum"),

@@ -326,3 +326,35 @@ def test_a_row_of_inputs_in_the_place_of_labels_asks_for_labels():
     assert "Fix: give both: run.data((X, y)" in note_of(by_number, X)
     assert "give both" not in note_of(by_number, (X, Y.float()))
     assert "give both" not in note_of(by_number, torch.randn(2, 4))
+
+
+TEXTS = ("a b", "c")
+
+
+@pytest.mark.parametrize(
+    "called",
+    [
+        lambda net, batch: net(batch[0]),
+        lambda net, batch: net(batch["text"]),
+        lambda net, whole: net(whole),
+        lambda net, batch: F.embedding(batch[0], net.weight),
+    ],
+)
+@pytest.mark.parametrize("kind", [tuple, list])
+def test_texts_are_to_be_made_numbers_of(called, kind):
+    texts = kind(TEXTS)
+    batch = texts if "whole" in called.__code__.co_varnames else {"text": texts, 0: texts}
+    said = note_of(called, nn.Linear(2, 2), batch)
+    assert f" is a {kind.__name__} of texts." in said
+    assert "Fix: make numbers of them" in said
+
+
+@pytest.mark.parametrize(
+    ("batch", "fix"),
+    [
+        (((torch.ones(2), torch.ones(2)), "name"), "unpack it"),
+        ([[1.0, 2.0], ("a", "b")], "torch.tensor(list)"),
+    ],
+)
+def test_other_tuples_and_lists_are_no_texts(batch, fix):
+    assert fix in note_of(lambda net, batch: net(batch[0]), nn.Linear(2, 2), batch)

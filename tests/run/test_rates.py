@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Schedules in a run: those that count epochs, and those that end before the training does."""
 
+import math
 from contextlib import suppress
 
 import pytest
@@ -121,6 +122,63 @@ TOO_SHORT = {
 }  # fmt: skip
 
 
+def cosine_of(num_training_steps, warmup=1):
+    """Return the form that copies of transformers' have: a closure over the number of steps."""
+
+    def factor(step):
+        if step < warmup:
+            return step / warmup
+        return max(0.0, 0.5 * (1 + math.cos(math.pi * (step - warmup) / (num_training_steps - warmup))))
+
+    return lambda o: lr_scheduler.LambdaLR(o, factor)
+
+
+STEPS = ("num_warmup_steps", "num_training_steps")
+
+
+def of_transformers(function, /, *numbers, **options):
+    def made(optimizer):
+        make = getattr(pytest.importorskip("transformers"), function)
+        return make(optimizer=optimizer, **dict(zip(STEPS, numbers, strict=False)), **options)
+
+    return made
+
+
+CLIMBING = {
+    "transformers' cosine": (of_transformers("get_cosine_schedule_with_warmup", 1, 3), 3),
+    "by its words": (
+        of_transformers("get_cosine_schedule_with_warmup", 2, num_training_steps=7),
+        7,
+    ),
+    "with a floor": (of_transformers("get_cosine_with_min_lr_schedule_with_warmup", 1, 6, min_lr=0.01), 6),
+    "by its name": (of_transformers("get_scheduler", 0, 5, name="cosine"), 5),
+    "a copy": (cosine_of(4), 4),
+    "behind another": (
+        lambda o: lr_scheduler.SequentialLR(
+            o, [lr_scheduler.LambdaLR(o, lambda step: 1.0), cosine_of(4)(o)], [2]
+        ),
+        6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CLIMBING)
+def test_a_cosine_that_climbs_behind_its_end_is_named(tmp_path, capsys, name):
+    schedule, end = CLIMBING[name]
+    train(tmp_path, schedule, epochs=4)
+    said = capsys.readouterr().err
+    assert said.count("the schedule of net") == 1
+    assert f"was over after {end} updates, in the first of 4 epochs; the learning rate" in said
+
+
+def test_a_climb_in_a_later_epoch_is_named(tmp_path, capsys):
+    train(tmp_path, of_transformers("get_cosine_schedule_with_warmup", 1, 22), epochs=6)
+    assert (
+        "the schedule of net was over after 22 updates, seen in epoch 3 of 6 epochs; the learning rate climbs again, and is"
+        in capsys.readouterr().err
+    )
+
+
 @pytest.mark.parametrize("name", TOO_SHORT)
 def test_a_schedule_that_ends_too_early_is_named_once(tmp_path, capsys, name):
     schedule, message = TOO_SHORT[name]
@@ -141,6 +199,14 @@ def test_a_schedule_that_ends_too_early_is_named_once(tmp_path, capsys, name):
         ts.per_epoch(SCHEDULES["CosineAnnealingLR"]),
         lambda o: lr_scheduler.LambdaLR(o, lambda step: step / 50),
         ts.per_epoch(lambda o: lr_scheduler.LambdaLR(o, lambda epoch: epoch / 5)),
+        cosine_of(50),
+        cosine_of(46),
+        of_transformers("get_cosine_schedule_with_warmup", 5, 50),
+        of_transformers("get_linear_schedule_with_warmup", 5, 50),
+        of_transformers("get_constant_schedule_with_warmup", 5),
+        of_transformers("get_inverse_sqrt_schedule", 5),
+        of_transformers("get_cosine_with_hard_restarts_schedule_with_warmup", 5, 50, num_cycles=4),
+        of_transformers("get_cosine_schedule_with_warmup", 0, 50, num_cycles=2),
         lambda o: ts.plateau(o, metric="accuracy"),
         None,
     ],
@@ -234,3 +300,22 @@ def test_nothing_is_said_of_rates_that_stay(tmp_path, capsys, kind):
     schedule, options = LAWFUL[kind]
     train_with_rates(tmp_path, schedule, **options)
     assert "by hand" not in capsys.readouterr().err
+
+
+GIVEN_BY_LIGHTNING = {
+    "epochs": ({"interval": "epoch"}, lr_scheduler.StepLR, r"ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.StepLR\(o, "),
+    "nothing said": ({}, lr_scheduler.ExponentialLR, r"ts\.per_epoch\(lambda o: torch\.optim\.lr_scheduler\.ExponentialLR\("),
+    "steps": ({"interval": "step", "frequency": 1}, lr_scheduler.StepLR, r"\('step'\).*ts\.per_update\(lambda o: torch"),
+    "a plateau": (
+        {"monitor": "val_loss"},
+        lambda o, _: lr_scheduler.ReduceLROnPlateau(o),
+        r"schedule=lambda o: ts\.plateau\(o, metric='val_loss'\)",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", GIVEN_BY_LIGHTNING)
+def test_what_lightning_is_given_is_written_as_it_stands_here(tmp_path, kind):
+    words, make, written = GIVEN_BY_LIGHTNING[kind]
+    with pytest.raises(ts.OptionError, match=written):
+        train(tmp_path, lambda o: {"scheduler": make(o, 1), **words})

@@ -23,7 +23,11 @@ _REMOVING = ("delete", "rm", "remove", "clean")
 _COMMANDS = {
     **dict.fromkeys(("lint", "scan", "analyze"), "Write: truestep read train.py"),
     "fix": "Write: truestep read --fix train.py",
-    **dict.fromkeys(("run", "debug", "profile"), "Write: truestep doctor train.py"),
+    **dict.fromkeys(("run", "debug", "profile", "fit", "watch", "start"), "Write: truestep doctor train.py"),
+    **dict.fromkeys(("compare", "diff", "vs"), "Write: truestep report runs/a runs/b"),
+    **dict.fromkeys(
+        ("test", "validate", "evaluate", "predict"), "A script of yours does it: net.evaluate(values, data)"
+    ),
     **dict.fromkeys(
         ("resume", "continue"), "A run goes on by itself: start its script again, python train.py"
     ),
@@ -57,6 +61,11 @@ class NamedCommands(TyperGroup):
     def _unknown(self, word: str, context: Any) -> str:
         if word in _COMMANDS and (context.parent is None or word in _REMOVING):
             return f"There is no command {word!r}. {_COMMANDS[word]}."
+        if context.parent is None and word.endswith((".py", ".ipynb")):
+            return (
+                f"{word!r} is a script, and a command stands before it. To run it and look for mistakes write: truestep doctor "
+                f"{word}; to read it alone: truestep read {word}. It trains by python {word}."
+            )
         if "list" in self.commands and Path(word).is_file():
             return f"{word!r} is a file, no folder of a run. Write: truestep {context.info_name} runs/digits"
         if "list" in self.commands and len(Path(word).parts) > 1:

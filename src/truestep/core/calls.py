@@ -31,7 +31,9 @@ def _unknown_keyword(owner: str, given: Iterable[str], known: list[str]) -> str 
         if name in known:
             continue
         said = f"{owner} has no option {name!r}."
-        if instead := guidance(f"{owner}(NAME=...)", name):
+        place, value = f"{owner}(NAME=...)", given[name] if isinstance(given, Mapping) else None
+        is_word = isinstance(value, str | bool) or type(value).__name__ == "dtype"  # what a row may name, too
+        if instead := (is_word and guidance(place, f"{name}={value}")) or guidance(place, name):
             return f"{said} Write {instead}."
         if word := option_by_other_name(name, known):
             return f"{said} Here it is called {word}: {owner}({word}=...)."

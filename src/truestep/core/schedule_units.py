@@ -89,8 +89,8 @@ def _numbers_of(schedule: LRScheduler) -> str:
 
 def schedule_ends_after(schedule: Any) -> int | None:
     """Return after how many steps nothing is left of a schedule, None for one without an end or of an unknown kind."""
-    if isinstance(schedule, lr_scheduler.LambdaLR):  # ours say it
-        ends = [getattr(function, "total_steps", 0) for function in schedule.lr_lambdas]
+    if isinstance(schedule, lr_scheduler.LambdaLR):
+        ends = [_function_ends_after(function) for function in schedule.lr_lambdas]
         return max(ends) if all(ends) else None
     if isinstance(schedule, lr_scheduler.SequentialLR):
         last = schedule_ends_after(schedule._schedulers[-1])
@@ -105,6 +105,35 @@ def schedule_ends_after(schedule: Any) -> int | None:
     return None
 
 
+def schedule_climbs_again(schedule: Any) -> bool:
+    """Return whether a schedule that is over gives a higher rate than it ended with, as a cosine does behind its end."""
+    if not isinstance(schedule, lr_scheduler.LambdaLR):
+        return False
+    end = schedule_ends_after(schedule)
+    return end is not None and any(
+        float(now) > float(rate * function(end)) * (1 + 1e-9)
+        for now, rate, function in zip(
+            schedule._last_lr, schedule.base_lrs, schedule.lr_lambdas, strict=False
+        )
+    )
+
+
+def _function_ends_after(function: Any) -> int:
+    """Return the steps that a function of the step was made for, 0 where it holds none: ours say it, transformers' keep it.
+
+    A function that somebody wrote in the form of theirs has it in its closure.
+    """
+    code, cells = getattr(function, "__code__", None), getattr(function, "__closure__", None)
+    held = dict(zip(code.co_freevars, cells, strict=True)) if code and cells else {}
+    kept = getattr(function, "keywords", {})  # a partial's
+    try:
+        end = getattr(function, "total_steps", 0) or kept.get(_THEIRS) or held[_THEIRS].cell_contents
+    except (KeyError, ValueError):  # no such name, or one without a value yet
+        return 0
+    return end if isinstance(end, int) else 0
+
+
+_THEIRS = "num_training_steps"
 _LENGTHS: dict[type[LRScheduler], str] = {
     lr_scheduler.OneCycleLR: "total_steps",
     lr_scheduler.CosineAnnealingLR: "T_max",

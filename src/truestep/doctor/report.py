@@ -57,9 +57,7 @@ class WatchedRunReport:
         optimizers = ", ".join(sorted(history.optimizer_names)) or "no optimizer that steps"
         lines = [f"watched {_steps(history)}: {models}; {optimizers}"]
         if not self.has_steps:
-            lines.append(
-                "no optimizer stepped, so nothing was seen of a training: do the script's arguments make it take a step?"
-            )
+            lines.append(f"no optimizer stepped, so nothing was seen of a training: {self._why_no_step()}")
         lines += [
             f"watched {_number(num_steps_watched(notes.num_steps), 'step')} of {notes.num_steps} in {notes.process}"
             for notes in self.others
@@ -78,6 +76,14 @@ class WatchedRunReport:
         if self.num_hidden:
             lines.append(f"hidden: {self.num_hidden} by comments or the baseline")
         return [*lines, self._cost()]
+
+    def _why_no_step(self) -> str:
+        if (error := self.outcome.error) is not None:
+            at = f" in {self.outcome.error_place}" if self.outcome.error_place else ""
+            return f"the script ended before{at}, by {error.partition(chr(10))[0]}"
+        if self.outcome.status:
+            return f"the script ended before, with status {self.outcome.status}; what it printed says why"
+        return "do the script's arguments make it take a step?"
 
     def _abstained(self) -> list[str]:
         by_reason = _by_reason(self.watch.not_run()).items()

@@ -14,14 +14,13 @@ from typing import Any
 import torch
 
 from truestep.core.errors import BatchError, LossError, OptionError
-from truestep.engine.backward import backward_of_part
+from truestep.engine.backward import backward_of_losses, backward_of_part
 from truestep.engine.batches import Batch, batch_to_device, split_along
 from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
 from truestep.engine.cut_graph import note_cut
-from truestep.engine.joint_examples import tell_of_joint_examples
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
@@ -37,7 +36,6 @@ from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 from truestep.engine.unread_batch import tell_of_unread_batch
 from truestep.engine.untrained import note_frozen
 from truestep.engine.wrong_calls import loss_call_error, loss_is_no_function, tell_observer_of
-from truestep.instrument import backwards
 
 Loss = Callable[[Any], Any]
 
@@ -237,7 +235,7 @@ def _compute(
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
     hooks.before_backward(sums, is_last=is_last)
     if whole and sums.is_normalised:
-        backwards.backward_of_losses(values, plan.seed(part, sums.expected))
+        backward_of_losses(values, plan.seed(part, sums.expected))
     else:
         backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
 
@@ -251,9 +249,6 @@ def _tell_of_loss(
     tell_of_scale(plan.names, part, cutting.num_calls)
     tell_of_broadcast_rows(plan.names, part)
     tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
-    if cutting.sizes is not None and not plan.is_compiled:
-        call = partial(plan.call, loss) if plan.calls_otherwise else loss
-        tell_of_joint_examples(plan.context, call, batch, part.values, cutting.counting)
     if not plan.precision.autocast:
         tell_of_autocast(plan.names, part.values)
     tell_of_half(plan.names, part.values, plan.precision)

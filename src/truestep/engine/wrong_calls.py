@@ -11,6 +11,7 @@ from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
 from truestep.core.structure import batch_children, batch_leaves
 from truestep.core.wording import a_type, counted
+from truestep.engine.data.mistaken import mistaken_data
 
 if TYPE_CHECKING:
     from truestep.engine.context import UpdateObserver
@@ -70,6 +71,7 @@ def check_evaluation(values: Any, data: Any, metric: Any) -> None:
             f"{CORRECT}"
         )
     _refuse_tensors(data)
+    _refuse_samples(data)
     _check_metric(metric)
 
 
@@ -86,6 +88,22 @@ def _refuse_tensors(data: Any) -> None:
         raise OptionError(
             f"net.evaluate was given the data themselves ({written}) where batches are asked for, and would call the function with "
             "each part of them. Make a source of them first: run.data(data, batch_size=256), and give that."
+        )
+
+
+def _refuse_samples(data: Any) -> None:
+    """Refuse a data set of Hugging Face and the like, whose rows would each be taken for a batch."""
+    if (mistake := mistaken_data(data)) is not None:
+        raise OptionError(f"net.evaluate was given no batches: {mistake}")
+    features = getattr(data, "features", None)
+    kinds = [type(each).__name__ for each in features.values()] if isinstance(features, dict) else []
+    # a number or a text in a row: rows that are batches have lists throughout
+    if hasattr(data, "column_names") and any(kind in ("Value", "ClassLabel") for kind in kinds):
+        formatted = "" if getattr(data, "format", {}).get("type") else '.with_format("torch")'
+        raise OptionError(
+            f"net.evaluate was given {a_type(data)} of samples ({', '.join(map(str, features or ()))}), and would take each for a "
+            "batch. Make a source of it, as of the training's data: "
+            f"net.evaluate(correct, run.data(data{formatted}, batch_size=256))."
         )
 
 

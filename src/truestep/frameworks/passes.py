@@ -4,7 +4,8 @@
 A framework's checkpoint lacks where the random streams stood when a pass began, and those of the loader's workers. So a pass gets a
 key: batches are fetched with the global streams set from it, and generators that the data keeps for itself, and all are put back.
 A resumed run fetches the first batches once more, whereby samplers, data sets and workers come to where they were, and drops them.
-New workers are made for each pass.
+New workers are made for each pass. The batch at the place is compared with a digest: data that are made otherwise, by a random number
+that no seed sets, say, are refused.
 """
 
 import hashlib
@@ -13,17 +14,22 @@ import weakref
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch.utils.data import DataLoader
 
-from truestep.core.errors import OptionError
+from truestep.core.errors import BatchError, OptionError
 from truestep.core.random_streams import random_key
+from truestep.core.structure import batch_leaves
 from truestep.engine.data.generators import SampleGenerator, global_sample_generators
+from truestep.engine.data.probe import digest_samples
 from truestep.engine.data.search import find_sample_generators
 
 _OTHERS = 0x07E5  # keeps the keys of evaluations apart from those of passes
 
 _NUM_GLOBAL = 3  # python's, NumPy's and torch's
+_NUM_KEPT = 4  # digests of the batches fetched last; a framework is a batch ahead
+_NUM_ROWS = 2  # of a batch, for its digest
 _PARTS = ("dataset", "batch_sampler", "sampler", "generator", "collate_fn", "worker_init_fn")
 
 _plain_iter: Callable[[Any], Iterator[Any]] | None = None
@@ -41,19 +47,22 @@ class KeyedPasses:
         self._training = training
         """Returns the number of the pass where a loader is the one that is trained on, now; else None."""
         self.begins: int | None = None
-        """Without such a function: the number of the pass that the next loader begins, if that is the one that is trained on."""
+        """The number of the pass that the next loader begins, where that is known to be the one that is trained on."""
+        self.begun: int | None = None
+        """The number of the pass over the training loader that was begun last."""
         self._skipped = skipped
         """Returns how many of so many batches are to be dropped here, and not by the framework."""
         self.root = 0
         self._process = os.getpid()
         self._pending: dict[str, Any] | None = None
+        self._digests: dict[int, str] = {}
         self._is_new = False
 
     def begin(self, place: dict[str, Any] | None) -> None:
         """Begin, at the place of a checkpoint if there is one."""
         global _plain_iter, _active
         self.root = torch.initial_seed() if place is None else place["root"]
-        self._pending, self._is_new = place, place is None
+        self._pending, self._is_new, self.begun = place, place is None, None
         _active = weakref.ref(self)
         if DataLoader.__iter__ is not _keyed_iter:
             _plain_iter, DataLoader.__iter__ = DataLoader.__iter__, _keyed_iter  # type: ignore[method-assign,assignment]
@@ -69,7 +78,9 @@ class KeyedPasses:
 
     def place(self, number: int, batches: int) -> dict[str, Any]:
         """Return what brings a pass to where it is when so many of its batches have been trained on."""
-        return {"root": self.root, "pass": number, "batches": batches}
+        fetched = max((each for each in self._digests if each <= batches), default=None)
+        digest = None if fetched is None else [fetched, self._digests[fetched]]
+        return {"root": self.root, "pass": number, "batches": batches, "digest": digest}
 
     @property
     def is_of_this_process(self) -> bool:
@@ -80,16 +91,23 @@ class KeyedPasses:
         """Return a keyed pass over a loader."""
         streams = _streams_of(loader)
         begins, self.begins = self.begins, None
-        number = begins if self._training is None else self._training(loader)
+        number = begins if begins is not None or self._training is None else self._training(loader)
         if number is None:
             return _KeyedPass(loader, plain, streams, random_key(self.root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
             self.root, self._is_new = random_key(self.root, _place_of(streams[_NUM_GLOBAL:])), False
-        place, self._pending = self._pending, None
+        self.begun = number
+        place = None
+        if begins is not None:  # else the framework may ask early, or for something else
+            place, self._pending = self._pending, None
         goes_on = place is not None and place["pass"] == number
-        skip = self._skipped(loader, place["batches"]) if place is not None and goes_on else 0
-        return _KeyedPass(loader, plain, streams, random_key(self.root, number), skip)
+        found = _KeyedPass(loader, plain, streams, random_key(self.root, number))
+        self._digests = found.digests = {}
+        if place is not None and goes_on:
+            found.skip = self._skipped(loader, place["batches"])
+            found.expected = _digest_to_meet(place, loader)
+        return found
 
 
 class _KeyedPass:
@@ -101,10 +119,13 @@ class _KeyedPass:
         plain: Callable[[], Iterator[Any]],
         streams: Sequence[SampleGenerator],
         key: int,
-        skip: int = 0,
     ) -> None:
-        self._loader, self._plain, self._streams, self._key, self._skip = loader, plain, streams, key, skip
-        self._fetched = 0
+        self._loader, self._plain, self._streams, self._key = loader, plain, streams, key
+        self.skip = self._fetched = 0
+        self.digests: dict[int, str] | None = None
+        """By its number the digest of a batch, for the last few; None where nobody asks."""
+        self.expected: list[Any] | None = None
+        """The number of a batch, and what its digest was before the kill."""
         self._iterator: Iterator[Any] | None = None
 
     def __iter__(self) -> Iterator[Any]:
@@ -114,14 +135,23 @@ class _KeyedPass:
         if self._iterator is None:
             self._loader._iterator = None  # persistent workers stand where the last pass left them
             self._iterator = _with_streams(self._streams, self._key, self._plain)
-            for _ in range(self._skip):
+            for _ in range(self.skip):
                 self._fetch()
         return self._fetch()
 
     def _fetch(self) -> Any:
         assert self._iterator is not None
         self._fetched += 1
-        return _with_streams(self._streams, random_key(self._key, self._fetched), self._iterator.__next__)
+        batch = _with_streams(
+            self._streams, random_key(self._key, self._fetched), self._iterator.__next__
+        )
+        if self.digests is not None:
+            number = self._fetched - 1
+            self.digests[number] = _digest_of(batch)
+            self.digests.pop(number - _NUM_KEPT, None)
+            if self.expected is not None and self.expected[0] == number:
+                _refuse_other_batch(number, self.expected[1], self.digests[number])
+        return batch
 
 
 def _keyed_iter(loader: Any) -> Iterator[Any]:
@@ -149,6 +179,36 @@ def _with_streams(streams: Sequence[SampleGenerator], key: int, call: Callable[[
     finally:
         for stream, state in zip(streams, before, strict=True):
             stream.restore(state)
+
+
+def _digest_of(batch: Any) -> str:
+    """Return a digest of the first rows of a batch, on the CPU."""
+    try:
+        return digest_samples([_first_rows(leaf) for _, leaf in batch_leaves(batch)])
+    except BatchError:  # a mapping that can't be walked
+        return ""
+
+
+def _first_rows(leaf: Any) -> Any:
+    if not isinstance(leaf, torch.Tensor):
+        return None if getattr(leaf, "dtype", None) == np.dtype(object) else leaf  # bytes of these are addresses
+    is_plain = leaf.layout == torch.strided and leaf.device == torch.device("cpu") and not leaf.is_nested
+    return (leaf[:_NUM_ROWS] if leaf.dim() else leaf).contiguous() if is_plain else None
+
+
+def _digest_to_meet(place: dict[str, Any], loader: Any) -> list[Any] | None:
+    """Return what was kept of the batch at a place, unless other workers draw other numbers."""
+    workers = place.get("habits", {}).get("workers")
+    return place.get("digest") if workers == getattr(loader, "num_workers", None) else None
+
+
+def _refuse_other_batch(number: int, before: str, now: str) -> None:
+    if before != now:
+        raise OptionError(
+            f"ExactResume can't go on exactly: batch {number} of this epoch, counted from 0, holds other numbers than before the "
+            "kill, so the data are not the same, or draw from something that no seed sets. Have them made the same at each start "
+            "(a seed for each split, generator and file), or give ExactResume an empty directory."
+        )
 
 
 def _place_of(streams: Sequence[SampleGenerator]) -> int:

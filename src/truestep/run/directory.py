@@ -205,6 +205,7 @@ def _check(
     secrets.open()
     path = directory / CONFIG
     if os.path.lexists(path):
+        _refuse_other_library(directory)
         if resume == "never":
             raise RunDirectoryError(
                 f"{directory} holds a run already, and resume='never' was asked for. Choose another directory, delete this one, "
@@ -220,6 +221,27 @@ def _check(
         )
     refuse_foreign_directory(directory)
     return OpenedRunDirectory(False, [])
+
+
+def _refuse_other_library(directory: Path) -> None:
+    """Raise a RunDirectoryError where the configuration is not a run's: models of Hugging Face are kept beside one of that name."""
+    there = _read(directory / CONFIG)
+    if not there or "schema_version" in there:
+        return
+    made = next((said for key, said in _LIBRARIES.items() if key in there), "not a run's")
+    raise RunDirectoryError(
+        f"{directory} holds no run of Truestep: its {CONFIG} is {made}. A run would write its files among those. Give it a "
+        f"directory of its own, ts.Run('runs/{directory.name}'). The weights here are taken into the module before run.learner: "
+        f"from_pretrained('{directory}') of the model's class, or ts.load_weights(module, path)."
+    )
+
+
+_LIBRARIES = {
+    "transformers_version": "that of a model of transformers",
+    "model_type": "that of a model of transformers",
+    "_diffusers_version": "that of a model of diffusers",
+    "architectures": "that of a model of transformers",
+}
 
 
 def refuse_foreign_directory(directory: Path) -> None:

@@ -3,7 +3,7 @@
 
 from typing import NamedTuple
 
-from truestep.core.schedule_units import schedule_ends_after
+from truestep.core.schedule_units import schedule_climbs_again, schedule_ends_after
 from truestep.core.wording import number_text
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
@@ -73,11 +73,13 @@ class RunRates:
                 )
 
     def _look_at(self, learner: LearnerParts, place: "_Place") -> None:
-        updates = _ended_after(learner) if place.epoch == 0 else None
+        updates = _ended_after(learner)
         rate = f"{learner.learning_rate:.3g}"
-        if updates is not None:
-            when = f"was over after {number_text(updates)} updates, in the first of {place.epochs}"
-            what = f"the learning rate is {rate} now"
+        climbs = updates is not None and any(map(schedule_climbs_again, learner.schedules.per_update))
+        if updates is not None and (climbs or place.epoch == 0):
+            which = f"seen in epoch {place.epoch + 1}" if place.epoch else "in the first"
+            when = f"was over after {number_text(updates)} updates, {which} of {place.epochs}"
+            what = f"the learning rate {'climbs again, and ' if climbs else ''}is {rate} now"
         elif _is_nothing(learner):
             when = f"has brought the learning rate to nothing ({rate}) in epoch {place.epoch + 1} of {place.total_epochs}"
             what = "what follows would hardly change the weights"

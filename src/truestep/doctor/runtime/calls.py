@@ -64,7 +64,7 @@ def wrap_protocol(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
 
 def wrap_engine_loop(gate: Dispatcher, wrappers: WatchWrappers) -> None:
-    """Wrap what a run's watch follows: losses, what goes backward, and what is compiled, as by an optimizer in its first step."""
+    """Wrap what a run's own watch follows: losses, what goes backward, and what is compiled, as by an optimizer."""
     _compiling(gate, wrappers)
     _updates(gate, wrappers)
     wrap_losses(gate, wrappers)
@@ -147,15 +147,16 @@ def _gradients(gate: Dispatcher, wrappers: WatchWrappers) -> None:
 
 def _updates(gate: Dispatcher, wrappers: WatchWrappers) -> None:
     def backward(original: Call) -> Call:
-        def wrapped(values: torch.Tensor, seed: torch.Tensor) -> None:
+        def wrapped(values: tuple[torch.Tensor], *args: Any, **kwargs: Any) -> Any:
             if gate.live and watch_may_look() and gate.sees():
-                gate.tell("on_objective", (values,))
+                gate.tell("on_objective", values)
             with gate.quiet():
-                original(values, seed)
+                return original(values, *args, **kwargs)
 
         return wrapped
 
-    wrappers.function(backwards, "backward_of_losses", backward)
+    for name in ("in_this_thread", "on_devices"):
+        wrappers.method(backwards, name, backward)
 
 
 def _seeds(kwargs: dict[str, Any]) -> list[Any]:

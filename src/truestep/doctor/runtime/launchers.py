@@ -17,6 +17,23 @@ _MODULES = {
     "torch.distributed.launch",
     "torch.distributed.run",
 }
+_OF_ONE_PROCESS = ("python", "ipython", "uv", "poetry")
+# commands, wherever they are installed
+_COMMANDS = {
+    *(
+        "accelerate",
+        "composer",
+        "deepspeed",
+        "fabric",
+        "horovodrun",
+        "ipython",
+        "lightning",
+        "mpirun",
+        "poetry",
+        "python",
+    ),
+    *("python3", "srun", "torchrun", "uv"),
+}
 
 
 def refuse_launcher(script: WatchedScript) -> None:
@@ -28,7 +45,8 @@ def refuse_launcher(script: WatchedScript) -> None:
     if script.is_module:
         is_launcher = script.name in _MODULES
     else:
-        is_launcher = not Path(script.name).is_file() and shutil.which(script.name) is not None
+        is_known = script.name in _COMMANDS or shutil.which(script.name) is not None
+        is_launcher = is_known and not Path(script.name).is_file()
     if not is_launcher:
         return
     given = script.arguments
@@ -39,7 +57,7 @@ def refuse_launcher(script: WatchedScript) -> None:
     starter = ["python", "-m", script.name] if "." in script.name else [script.name]
     said = f"{shlex.join(starter)} starts the script in a process of its own, where no watch is. The doctor starts it itself: "
     said += shlex.join(["truestep", "doctor", *behind])
-    if place is not None and not Path(script.name).name.startswith("python"):
+    if place is not None and not Path(script.name).name.startswith(_OF_ONE_PROCESS):
         watched = [*starter, *given[:place], "-m", "truestep", "doctor", *behind]
         said += f"\nFor several processes, each watched: {shlex.join(watched)}"
     raise OptionError(said)

@@ -4,8 +4,11 @@
 Told by their form: none of their libraries is imported.
 """
 
+import inspect
+import re
 from collections.abc import Callable, Mapping
-from pathlib import PurePath
+from contextlib import suppress
+from pathlib import Path, PurePath
 from typing import Any
 
 from torch.utils.data import Dataset, IterableDataset
@@ -23,6 +26,7 @@ _BY_NUMBER = (
     '    data = datasets.load_dataset("parquet", data_files={files}, split="train").with_format("torch")\n'
     "    train = run.data(data, batch_size=64, shuffle=True)"
 )
+_HUB = re.compile(r"(?:[\w-][\w.-]*/)?[\w-]+")  # imdb, glue, stanfordnlp/imdb: no ending, at most one folder
 _FILES = {
     ".tar": (
         "Read its samples from front to back:\n"
@@ -48,6 +52,14 @@ def _name(data: Any) -> str | None:
     name = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
     if (advice := _advice_on_files(name)) is not None:
         return f"data is {data!r}, the name of a file and not data. {advice}"
+    if isinstance(data, str) and _HUB.fullmatch(name) and not Path(name).exists():
+        return (
+            f"data is {data!r}, a name and not data. If it is a data set of the Hub, load it first:\n"
+            f'    data = datasets.load_dataset({name!r}, split="train").with_format("torch")\n'
+            "    train = run.data(data, batch_size=64, shuffle=True)\n"
+            "texts in it are to be tokenised: collate=lambda rows: tokenizer([row['text'] for row in rows], padding=True, "
+            'return_tensors="pt"). A file or folder is opened as in torchvision.datasets.ImageFolder(path) or numpy.load(path).'
+        )
     return (
         f"data is {data!r}, a name and not data. Open it first, as in "
         "torchvision.datasets.ImageFolder(path), numpy.load(path) or torch.load(path, weights_only=True)."
@@ -159,6 +171,56 @@ def _frame(data: Any) -> str | None:
     )
 
 
+def _data_module(data: Any) -> str | None:
+    loaders = [name for name in ("train_dataloader", "val_dataloader") if callable(getattr(data, name, None))]
+    if not loaders or not callable(getattr(data, "setup", None)) or isinstance(data, type):
+        return None
+    return (
+        f"data is {a_type(data)}, a LightningDataModule, which makes loaders and is none. Make its parts ready, and give each:\n"
+        "    module.prepare_data(); module.setup('fit')\n"
+        "    train = run.data(module.train_dataloader())\n"
+        "    valid = run.data(module.val_dataloader())"
+    )
+
+
+def _function_of_samples(data: Any) -> str | None:
+    """A function is called for an iterable, with nothing or the epoch; one that takes samples makes a batch of them."""
+    if not callable(data) or any(hasattr(data, name) for name in ("__iter__", "__getitem__", "sample")):
+        return None
+    with suppress(ValueError, TypeError):  # no signature to read: the call will tell
+        each = inspect.signature(data).parameters.values()
+        needed = [one.name for one in each if one.default is one.empty and one.kind not in _ANY]
+        if not needed or (len(needed) == 1 and needed[0] not in _SAMPLES):
+            return None
+        name = getattr(data, "__name__", f"{type(data).__name__}(...)")
+        return (
+            f"data is the function {name}, which needs {' and '.join(needed)}; one that makes data is called with the epoch, or "
+            "with nothing. A function that makes a batch of samples goes beside the data: run.data(data_set, batch_size=64, "
+            f"collate={name}). One that gives samples of something is called in another: run.data(lambda: samples(path), "
+            "batch_size=64)."
+        )
+    return None
+
+
+_ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+_SAMPLES = (  # what a function that makes a batch calls what it is given
+    *(
+        "features",
+        "examples",
+        "samples",
+        "batch",
+        "instances",
+        "rows",
+        "items",
+        "elements",
+        "data",
+        "inputs",
+        "images",
+    ),
+    *("sample_list", "list_of_samples", "batch_list", "data_list", "texts"),
+)
+
+
 def _class(data: Any) -> str | None:
     if not isinstance(data, type):
         return None
@@ -176,6 +238,8 @@ def _pass_of_loader(data: Any) -> str | None:
 
 _LOOKS: tuple[Callable[[Any], str | None], ...] = (
     _class,
+    _data_module,
+    _function_of_samples,
     _pass_of_loader,
     _name,
     _names,

@@ -19,6 +19,7 @@ def warmup_cosine(
 ) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall along half a cosine to `final` times the peak (Loshchilov & Hutter, 2017)."""
     return _warmed(
+        "warmup_cosine",
         optimizer,
         warmup_steps,
         total_steps,
@@ -30,18 +31,18 @@ def warmup_linear(
     optimizer: Optimizer, *, warmup_steps: int, total_steps: int, final: float = 0.0
 ) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall linearly to `final` times the peak."""
-    return _warmed(optimizer, warmup_steps, total_steps, lambda part: 1 - (1 - final) * part)
+    return _warmed("warmup_linear", optimizer, warmup_steps, total_steps, lambda part: 1 - (1 - final) * part)
 
 
 def warmup_constant(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then stay at the peak."""
-    _check(warmup_steps, None)
+    _check("ts.warmup_constant", warmup_steps, None)
     return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / max(warmup_steps, 1)))
 
 
 def warmup_inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall as 1/√step from the peak (Vaswani et al., 2017, section 5.3)."""
-    _check(warmup_steps, None)
+    _check("ts.warmup_inverse_sqrt", warmup_steps, None)
     if warmup_steps < 1:
         raise OptionError(
             f"warmup_steps={warmup_steps}: an inverse square root needs at least one step of warm-up to start from."
@@ -58,7 +59,7 @@ def one_cycle(
 
     The shape of torch's `OneCycleLR` with its defaults; past its end it holds instead of raising. Momentum is left alone.
     """
-    _check(0, total_steps)
+    _check("ts.one_cycle", 0, total_steps)
     if not 0 < warmup < 1:
         raise OptionError(
             f"warmup={warmup} is the part of all steps in which the rate rises; it lies between 0 and 1."
@@ -79,9 +80,9 @@ def _cosine(first: float, last: float, part: float) -> float:
 
 
 def _warmed(
-    optimizer: Optimizer, warmup_steps: int, total_steps: int, fall: Callable[[float], float]
+    name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, fall: Callable[[float], float]
 ) -> LambdaLR:
-    _check(warmup_steps, total_steps)
+    _check(f"ts.{name}", warmup_steps, total_steps)
 
     def shape(step: int) -> float:
         if step < warmup_steps:
@@ -97,10 +98,15 @@ def _ending(optimizer: Optimizer, shape: Callable[[int], float], total_steps: in
     return LambdaLR(optimizer, shape)
 
 
-def _check(warmup_steps: int, total_steps: int | None) -> None:
+def _check(owner: str, warmup_steps: int, total_steps: int | None) -> None:
+    if isinstance(warmup_steps, float) and 0 < warmup_steps < 1:
+        raise OptionError(
+            f"{owner}(warmup_steps={warmup_steps}) was given a float where a whole number is asked for, as a share of all steps is "
+            f"given elsewhere. It counts updates: {owner}(warmup_steps=round({warmup_steps} * total_steps))."
+        )
     for name, steps in (("warmup_steps", warmup_steps), ("total_steps", total_steps)):
         if steps is not None:
-            check_number("ts.warmup_cosine", name, steps, example=100)
+            check_number(owner, name, steps, example=100)
     if warmup_steps < 0 or (total_steps is not None and total_steps < 1):
         raise OptionError(
             f"warmup_steps={warmup_steps}, total_steps={total_steps}: steps are counted from 0, and there is at least one."

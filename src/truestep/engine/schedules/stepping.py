@@ -88,6 +88,8 @@ class LearnerSchedules:
             )
         elif isinstance(schedule, Counting):
             raise OptionError(_counted_inside(schedule, learner))
+        elif isinstance(schedule, dict) and "scheduler" in schedule:
+            raise OptionError(_dict_of_lightning(schedule, learner))
         elif isinstance(schedule, LRScheduler):
             counts_epochs = schedule_unit(factory, schedule, learner) == "epoch"
             (self.per_epoch if counts_epochs else self.per_update).append(schedule)
@@ -196,6 +198,21 @@ def _made_schedule(factory: ScheduleFactory, optimizer: Optimizer, learner: str)
             f"({error}): it is a function of the step, as LambdaLR takes one, and makes no schedule. Write "
             "schedule=lambda o: torch.optim.lr_scheduler.LambdaLR(o, function), which multiplies the rate by function(step)."
         ) from error
+
+
+def _dict_of_lightning(given: dict[str, Any], learner: str) -> str:
+    """Say what to write for what `configure_optimizers` returns."""
+    inner, interval = given["scheduler"], given.get("interval", "epoch")
+    made = _maker_in_transformers(inner) or f"torch.optim.lr_scheduler.{type(inner).__name__}"
+    if isinstance(inner, ReduceLROnPlateau):
+        written = f"lambda o: ts.plateau(o, metric={given.get('monitor', 'valid_loss')!r})"
+    else:
+        unit = "update" if interval == "step" else "epoch"
+        written = f"ts.per_{unit}(lambda o: {made}(o, ...))"
+    return (
+        f"The schedule of {learner!r} returned a dict with {', '.join(map(repr, given))}, as configure_optimizers of Lightning "
+        f"gives. Here a schedule stands alone, and what its interval ({interval!r}) says is said around it: schedule={written}."
+    )
 
 
 def _over(schedule: OneCycleLR, learner: str) -> str:

@@ -77,6 +77,10 @@ class GradientBucket:
             torch._foreach_copy_([view for view, _ in found], [each for _, each in found])
         return self._flat
 
+    def flags_and_slots(self, num_flags: int) -> tuple[Tensor, Tensor]:
+        """Return the riders that are flags, and the slots of numbers behind them."""
+        return self.riders[:num_flags], self.riders[num_flags:]
+
 
 def divide_into_buckets(
     parameters: Sequence[tuple[int, Tensor]], first_bytes: int = FIRST_BUCKET_BYTES
@@ -252,7 +256,7 @@ class GradientBuckets:
             flat = bucket.fill([self._gradient(index) for index in bucket.indices])
             if riders is not None:
                 bucket.riders.zero_()
-                flags, slots = self._flags_and_slots()
+                flags, slots = bucket.flags_and_slots(self._num_flags)
                 mine = torch.tensor([float(self.came_twice), *self._used_parameters])
                 flags.copy_(send_to_device(mine, flags.device))
                 write_bucket_riders(riders, slots, rank=rank, size=size)
@@ -296,7 +300,7 @@ class GradientBuckets:
 
         `all_used`: it is known that every rank used every parameter, once.
         """
-        flags, slots = self._flags_and_slots()
+        flags, slots = self._buckets[-1].flags_and_slots(self._num_flags)
         if all_used:
             came_twice, self._used_by = 0.0, [float(self._world.size)] * self.num_parameters
         else:
@@ -306,10 +310,6 @@ class GradientBuckets:
     def heads(self) -> list[RankHead]:
         """Return what all ranks have said in the message that has come."""
         return read_rank_heads(self._buckets[0].heads, self._world.size)
-
-    def _flags_and_slots(self) -> tuple[Tensor, Tensor]:
-        riders = self._buckets[-1].riders
-        return riders[: self._num_flags], riders[self._num_flags :]
 
     def is_usual(self) -> bool:
         """Whether this rank has a gradient of each parameter that trains, and none came twice."""

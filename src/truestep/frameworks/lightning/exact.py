@@ -95,6 +95,12 @@ class ExactResume(HelpfulAttributes, Callback):
         loaders = trainer.fit_loop._combined_loader.flattened
         refuse_loader(*loaders)
         self._begun.data(loaders[0], trainer.accumulate_grad_batches)
+        # the loader was begun before Lightning knew the epoch, or before `setup`, where code asks early how many steps there are
+        if self._place is not None or self._passes.begun != trainer.current_epoch:
+            self._passes.begins = trainer.current_epoch
+            if self._place is not None:  # it would count the epochs to the next reload from here
+                trainer.fit_loop._last_train_dl_reload_epoch = self._place["reloaded"]
+            iter(trainer.fit_loop._data_fetcher)
         self._kept.say_going_on()
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
@@ -157,6 +163,7 @@ class ExactResume(HelpfulAttributes, Callback):
         place = {**self._passes.place(trainer.current_epoch, batch_idx), **self._begun.facts}
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
+        place["reloaded"] = trainer.fit_loop._last_train_dl_reload_epoch
         place["logged"] = loop._batches_that_stepped
         place["means"] = {
             name: {

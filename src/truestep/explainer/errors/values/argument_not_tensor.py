@@ -1,4 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
+from itertools import islice
 from typing import Any
 
 from truestep.explainer.explainer import Crash, Explainer, Match
@@ -26,6 +27,9 @@ class ArgumentNotTensor(Explainer):
         `kind=tuple;`: {before} gives several results, and nn.Sequential passes them on as one tuple.
             Fix: call it outside of nn.Sequential and unpack it, or put a layer after it whose forward returns its input's
             [0].
+        `holds=texts;`: {name} a {kind} of texts.
+            Fix: make numbers of them before the loop, or where batches are made: tokenizer(texts, padding=True,
+            return_tensors="pt") in collate.
         `kind=tuple;`: {name} of type {kind}. Fix: unpack it where it is made: outputs, state = layer(x).
         `kind=list;`: {name} of type {kind}.
             Fix: make one tensor: torch.stack(list) for tensors of one size, torch.tensor(list) for numbers.
@@ -55,7 +59,18 @@ class ArgumentNotTensor(Explainer):
         made = crash.made(found.name) if found else None
         where = f", from line {made.number}: {made.text}" if made else ""
         name = f"`{found.name}`{where} is" if found else "the value is"
-        return {"name": name} | ({"before": before} if before else {})
+        holds = {"holds": "texts"} if any(_has_texts(each.value, kind) for each in crash.values) else {}
+        return {"name": name} | ({"before": before} if before else {}) | holds
+
+
+def _has_texts(value: Any, kind: str, depth: int = 2) -> bool:
+    """Whether a value is a tuple or list of texts of that kind, or a batch that holds one; no code of a class of theirs runs."""
+    if type(value) not in (tuple, list, dict):
+        return False
+    parts = list(islice(value.values() if type(value) is dict else value, 50))
+    if type(value).__name__ == kind and parts and all(type(each) is str for each in parts):
+        return True
+    return depth > 0 and any(_has_texts(each, kind, depth - 1) for each in parts)
 
 
 def _layer_before(crash: Crash) -> str:
