@@ -107,6 +107,12 @@ ONE_OF_EACH = [
 ]
 
 
+@pytest.fixture(autouse=True)
+def nothing_was_compiled(monkeypatch):
+    """Where another test has compiled, a run's doctor follows nothing."""
+    monkeypatch.setattr("truestep.doctor.runtime.operations._has_compiled", lambda: False)
+
+
 def codes(folder, loss, *, size=16, steps=8, by=None, **options):
     torch.manual_seed(0)
     run = ts.Run(folder, seed=0, progress=False)

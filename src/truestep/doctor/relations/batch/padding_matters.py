@@ -20,7 +20,8 @@ class PaddingMatters(StepRelation):
     Bad:
         short = torch.arange(6) < torch.randint(2, 7, (32, 1))
         short[::4] = True
-        series = DataLoader(TensorDataset(torch.randn(32, 6, 4), data.tensors[1], short), batch_size=8)
+        rows = TensorDataset(torch.randn(32, 6, 4), data.tensors[1], short)
+        series = DataLoader(rows, batch_size=8, shuffle=True)
         for x, y, mask in series:  # here
             hidden = net[0](x).cumsum(1).flip(1)
             pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
@@ -30,7 +31,8 @@ class PaddingMatters(StepRelation):
     Good:
         short = torch.arange(6) < torch.randint(2, 7, (32, 1))
         short[::4] = True
-        series = DataLoader(TensorDataset(torch.randn(32, 6, 4), data.tensors[1], short), batch_size=8)
+        rows = TensorDataset(torch.randn(32, 6, 4), data.tensors[1], short)
+        series = DataLoader(rows, batch_size=8, shuffle=True)
         for x, y, mask in series:
             hidden = net[0](x).cumsum(1)
             pooled = (hidden * mask[..., None]).sum(1) / mask.sum(1, keepdim=True)
