@@ -135,6 +135,10 @@ MISTAKES = {
         lambda run: run.epochs(max_epochs=3),
         r"Here it is called total: run\.epochs\(total=",
     ),
+    "an epoch's word of transformers": (
+        lambda run: run.epochs(num_train_epochs=3),
+        r"Here it is called total: run\.epochs\(total=",
+    ),
     "a pass's word": (lambda run: run.batches(DATA, max_steps=3), r"Here it is called limit"),
     "a run's typing error": (lambda run: ts.Run(run.directory, sede=3), "Did you mean 'seed'"),
     "bfloat16": (
