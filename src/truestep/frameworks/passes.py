@@ -104,9 +104,8 @@ class KeyedPasses:
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
             self.root, self._is_new = random_key(self.root, _place_of(streams[_NUM_GLOBAL:])), False
         self.begun = number
-        place = (
-            None if begins is None else self._place
-        )  # without it the framework may ask early, or for something else
+        # else the framework may ask early, or for something else
+        place = self._place if begins is not None else None
         found = _KeyedPass(loader, plain, streams, random_key(self.root, number))
         self._digests = found.digests = {}
         if place is not None and place["pass"] == number:
@@ -194,9 +193,8 @@ def _digest_of(batch: Any) -> str:
 
 def _first_rows(leaf: Any) -> Any:
     if not isinstance(leaf, torch.Tensor):
-        return (
-            None if getattr(leaf, "dtype", None) == np.dtype(object) else leaf
-        )  # bytes of these are addresses
+        # bytes of objects are addresses
+        return None if getattr(leaf, "dtype", None) == np.dtype(object) else leaf
     is_plain = leaf.layout == torch.strided and leaf.device == torch.device("cpu") and not leaf.is_nested
     return (leaf[:_NUM_ROWS] if leaf.dim() else leaf).contiguous() if is_plain else None
 

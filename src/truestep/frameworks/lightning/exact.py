@@ -99,7 +99,8 @@ class ExactResume(HelpfulAttributes, Callback):
         # the loader was begun before Lightning knew the epoch, or before `setup`, where code asks early how many steps there are
         if self._place is not None or self._passes.begun != trainer.current_epoch:
             self._passes.begins = trainer.current_epoch
-            if self._place is not None:  # it would count the epochs to the next reload from here
+            # it would count the epochs to the next reload from here; older checkpoints don't say
+            if self._place is not None and "reloaded" in self._place:
                 trainer.fit_loop._last_train_dl_reload_epoch = self._place["reloaded"]
             iter(trainer.fit_loop._data_fetcher)
         self._kept.say_going_on()
