@@ -207,8 +207,8 @@ def _dict_of_lightning(given: dict[str, Any], learner: str) -> str:
     if isinstance(inner, ReduceLROnPlateau):
         written = f"lambda o: ts.plateau(o, metric={given.get('monitor', 'valid_loss')!r})"
     else:
-        unit = "update" if interval == "step" else "epoch"
-        written = f"ts.per_{unit}(lambda o: {made}(o, ...))"
+        wrapper = "ts.per_update" if interval == "step" else "ts.per_epoch"
+        written = f"{wrapper}(lambda o: {made}(o, ...))"
     return (
         f"The schedule of {learner!r} returned a dict with {', '.join(map(repr, given))}, as configure_optimizers of Lightning "
         f"gives. Here a schedule stands alone, and what its interval ({interval!r}) says is said around it: schedule={written}."
