@@ -178,9 +178,19 @@ def main(seed, count, folder):
         kill_at = draws.randrange(3) * BATCHES + draws.randrange(1, BATCHES)
         plain = run(habits, folder / f"{number}-plain")
         killed = run(habits, folder / f"{number}-killed", kill_at)
+        was_saved = any((folder / f"{number}-killed" / "checkpoints").glob("*-step-*"))
         again = run(habits, folder / f"{number}-killed") if killed == "killed" else killed
         third = run(habits, folder / f"{number}-killed")
-        told.append({"habits": habits, "kill_at": kill_at, "plain": plain, "again": again, "third": third})
+        told.append(
+            {
+                "plain": plain,
+                "again": again,
+                "third": third,
+                "was_saved": was_saved,
+                "kill_at": kill_at,
+                "habits": habits,
+            }
+        )
     print(json.dumps(told))
 
 

@@ -140,6 +140,7 @@ def leave(error):
             print(status, file=sys.stderr)
             status = 1
     elif error is not None:
+        sys.last_type, sys.last_value, sys.last_traceback = type(error), error, error.__traceback__
         sys.excepthook(
             type(error), error.with_traceback(without_us(error.__traceback__)), error.__traceback__
         )
