@@ -239,6 +239,12 @@ class Logged(logging.Handler):
 
 
 @pytest.fixture
+def nothing_was_compiled(monkeypatch):
+    """Where something was, as by an earlier test of this process, a run's doctor follows no operation."""
+    monkeypatch.setattr("truestep.doctor.runtime.operations._has_compiled", lambda: False)
+
+
+@pytest.fixture
 def logged():
     found = Logged()
     logging.getLogger().addHandler(found)

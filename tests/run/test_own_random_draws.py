@@ -11,6 +11,8 @@ from torch import nn
 
 import truestep as ts
 
+pytestmark = pytest.mark.usefixtures("nothing_was_compiled")
+
 LOSS = """
 def noise(x): return {draw}
 
@@ -51,12 +53,6 @@ RIGHT = [
     "encoder(x[:, None])[:, 0]",
     "beside(x)",
 ]
-
-
-@pytest.fixture(autouse=True)
-def nothing_was_compiled(monkeypatch):
-    """Where something was, as by an earlier test of this process, no operation is followed."""
-    monkeypatch.setattr("truestep.doctor.runtime.operations._has_compiled", lambda: False)
 
 
 def said_of(draw, folder, capsys, *, micro_batch=2, learner=None, whole=None, **options):

@@ -1,12 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A save computes nothing under the doctor's modes, and leaves them on."""
 
+import pytest
 import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 
 import truestep as ts
-from truestep.doctor.runtime import operations
 from truestep.doctor.runtime.operations import WatchedOperationMode
 
 
@@ -17,8 +17,8 @@ class Seen(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-def test_the_watch_is_told_of_no_operation_of_a_save_and_of_all_behind_it(tmp_path, monkeypatch):
-    monkeypatch.setattr(operations, "_has_compiled", lambda: False)  # another test may have
+@pytest.mark.usefixtures("nothing_was_compiled")
+def test_the_watch_is_told_of_no_operation_of_a_save_and_of_all_behind_it(tmp_path):
     told = []
     mode = WatchedOperationMode(lambda name, *_: told.append(name))
     run = ts.Run(tmp_path / "run", doctor=False, quiet=True)

@@ -10,6 +10,8 @@ from torch import nn
 
 import truestep as ts
 
+pytestmark = pytest.mark.usefixtures("nothing_was_compiled")
+
 GAMMA = 0.9
 
 
@@ -105,12 +107,6 @@ ONE_OF_EACH = [
     "a difference of all with all beside a term",
     "a squared difference with a minus, beside a term",
 ]
-
-
-@pytest.fixture(autouse=True)
-def nothing_was_compiled(monkeypatch):
-    """Where another test has compiled, a run's doctor follows nothing."""
-    monkeypatch.setattr("truestep.doctor.runtime.operations._has_compiled", lambda: False)
 
 
 def codes(folder, loss, *, size=16, steps=8, by=None, **options):

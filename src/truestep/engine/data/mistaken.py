@@ -190,7 +190,7 @@ def _function_of_samples(data: Any) -> str | None:
     with suppress(ValueError, TypeError):  # no signature to read: the call will tell
         each = inspect.signature(data).parameters.values()
         needed = [one.name for one in each if one.default is one.empty and one.kind not in _ANY]
-        if not needed or (len(needed) == 1 and needed[0] not in _SAMPLES):
+        if not needed or (len(needed) == 1 and needed[0] not in _SAMPLES + _LISTS):
             return None
         name = getattr(data, "__name__", f"{type(data).__name__}(...)")
         return (
@@ -203,22 +203,21 @@ def _function_of_samples(data: Any) -> str | None:
 
 
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_SAMPLES = (  # what a function that makes a batch calls what it is given
-    *(
-        "features",
-        "examples",
-        "samples",
-        "batch",
-        "instances",
-        "rows",
-        "items",
-        "elements",
-        "data",
-        "inputs",
-        "images",
-    ),
-    *("sample_list", "list_of_samples", "batch_list", "data_list", "texts"),
+# what a function that makes a batch calls what it is given
+_SAMPLES = (
+    "features",
+    "examples",
+    "samples",
+    "instances",
+    "rows",
+    "items",
+    "elements",
+    "data",
+    "inputs",
+    "images",
+    "texts",
 )
+_LISTS = ("batch", "sample_list", "list_of_samples", "batch_list", "data_list")
 
 
 def _class(data: Any) -> str | None:
