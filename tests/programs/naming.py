@@ -76,7 +76,9 @@ def table(rows: dict[Plant, tuple[int, int, int | None]]) -> str:
     total = sum(count for count, _, _ in rows.values())
     lines.append(f"named by reading: {sum(read for _, read, _ in rows.values())} of {total}")
     if any(run is not None for _, _, run in rows.values()):
-        lines.append(f"named by reading and running: {sum(run or 0 for _, _, run in rows.values())} of {total}")
+        lines.append(
+            f"named by reading and running: {sum(run or 0 for _, _, run in rows.values())} of {total}"
+        )
     return "\n".join(lines)
 
 
