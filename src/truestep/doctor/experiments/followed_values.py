@@ -25,6 +25,7 @@ _HAND_THROUGH = frozenset(
     | {"zeros_like", "ones_like", "empty_like", "full_like", "rand_like", "randn_like", "new_zeros", "new_ones"}
     | {"new_tensor", "new_full", "new_empty", "T", "mT", "data", "grad", "narrow", "select"}
 )  # fmt: skip
+_CHOOSE = frozenset({"getitem", "__getitem__", "embedding", "gather", "index_select", "take_along_dim"})
 _FOR_READERS = frozenset({"softmax", "log_softmax", "sigmoid", "argmax", "max", "topk"})
 
 
@@ -74,7 +75,8 @@ class FollowedValues(TorchFunctionMode):
             return result
         name, given = watched_operation_name(func), watched_operation_tensors(args, kwargs)
         frame = frame_of_user(sys._getframe(1))
-        if frame is None or not given or name.endswith("_") or name.startswith("__i"):
+        is_in_place = any(each is result for each in given) and name not in _HAND_THROUGH
+        if frame is None or not given or is_in_place:
             return result
         with unseen():
             return self._followed(result, name, given, frame)
@@ -93,7 +95,8 @@ class FollowedValues(TorchFunctionMode):
         self._rests = False
 
     def _followed(self, result: Tensor, name: str, given: Sequence[Tensor], frame: FrameType) -> Tensor:
-        if not result.requires_grad and any(each.requires_grad or self._is_figure(each) for each in given):
+        numbers = given[:1] if name in _CHOOSE else given  # others say which of them
+        if not result.requires_grad and any(each.requires_grad or self._is_figure(each) for each in numbers):
             self._figures[id(result)] = weakref.ref(result)
             return result
         statement = _Statement(frame.f_code, start_of_statement(frame.f_code, frame.f_lasti))

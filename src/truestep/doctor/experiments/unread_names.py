@@ -47,26 +47,26 @@ def _keeps_a_name(code: CodeType, step: dis.Instruction) -> bool:
 
 
 def _is_read(code: CodeType, steps: Sequence[dis.Instruction], start: int, name: str) -> bool:
+    if any(each == name for _, each in list(_accesses(steps[start]))[1:]):
+        return True  # a step that stores one name and reads another, or the same
     at = {each.offset: number for number, each in enumerate(steps)}
     handlers = [at[each.target] for each in dis.Bytecode(code).exception_entries if each.target in at]  # type: ignore[attr-defined]
-    waiting, seen = [(start, True), *((each, False) for each in handlers)], set[int]()
+    waiting, seen = [start + 1, *handlers], set[int]()
     while waiting:
-        number, is_first = waiting.pop()
+        number = waiting.pop()
         if number >= len(steps) or number in seen:
             continue
-        if not is_first:
-            seen.add(number)
+        seen.add(number)
         step = steps[number]
-        # the first one stores the result: what it does beside comes after that
-        own = [kind for kind, each in list(_accesses(step))[is_first:] if each == name]
+        own = [kind for kind, each in _accesses(step) if each == name]
         if own and own[0] != "STORE":
             return True  # a name that is taken away was meant to be there
         if own or step.opname.startswith(_ENDS):
             continue
         if step.opcode in dis.hasjrel or step.opcode in dis.hasjabs:
-            waiting.append((at[step.argval], False))
+            waiting.append(at[step.argval])
         if not step.opname.startswith(_GOES_ON_ELSEWHERE):
-            waiting.append((number + 1, False))
+            waiting.append(number + 1)
     return False
 
 
