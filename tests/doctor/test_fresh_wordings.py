@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Silent faults in the wordings of a hand that wrote no check: each is named by reading, and its right twins are not."""
+
+import pytest
+
+from tests.support.told import loud
+
+HEAD = """
+import math
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.utils.data import DataLoader
+"""
+COSINE_OVER_EPOCHS = {
+    "a script": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=EPOCHS)
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+""",
+    "a trainer with a dict": """
+class Trainer:
+    def __init__(self, net, cfg):
+        self.net, self.cfg = net, cfg
+        self.opt = torch.optim.AdamW(net.parameters(), lr=cfg["lr"])
+        self.sched = torch.optim.lr_scheduler.CosineAnnealingLR(self.opt, cfg["epochs"])
+    def step(self, batch):
+        x, y = batch
+        self.opt.zero_grad()
+        loss = F.cross_entropy(self.net(x), y)
+        loss.backward()
+        self.opt.step()
+        self.sched.step()
+    def fit(self, loader):
+        for epoch in range(self.cfg["epochs"]):
+            for batch in loader:
+                self.step(batch)
+""",
+    "made by a function": """
+def make(net, epochs):
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    return opt, torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=epochs, eta_min=1e-5)
+def run(net, loader, args):
+    opt, sched = make(net, args.epochs)
+    for ep in range(args.epochs):
+        for x, y in loader:
+            loss = F.cross_entropy(net(x), y)
+            opt.zero_grad(); loss.backward(); opt.step(); sched.step()
+""",
+    "a dataclass and a dict": """
+from dataclasses import dataclass
+@dataclass
+class C:
+    epochs: int = 20
+    lr: float = 0.1
+cfg = C()
+parts = {"opt": torch.optim.SGD(net.parameters(), cfg.lr)}
+parts["sched"] = torch.optim.lr_scheduler.CosineAnnealingLR(parts["opt"], T_max=cfg.epochs)
+for epoch in range(cfg.epochs):
+    for x, y in loader:
+        parts["opt"].zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        parts["opt"].step()
+        parts["sched"].step()
+""",
+    "an epoch in a function": """
+def train_epoch(net, loader, opt, sched):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+def main():
+    num_epochs = 30
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, num_epochs)
+    for _ in range(num_epochs):
+        train_epoch(net, loader, opt, sched)
+main()
+""",
+    "a while loop": """
+n_epochs = 5
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=n_epochs)
+epoch = 0
+while epoch < n_epochs:
+    for i, (x, y) in enumerate(loader):
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+    epoch += 1
+""",
+}
+COSINE_AS_LONG_AS_STEPPED = {
+    "per epoch": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=EPOCHS)
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+    sched.step()
+""",
+    "times len": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=EPOCHS * len(loader))
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+""",
+    "conditional": """
+n_epochs = 5
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=n_epochs)
+epoch = 0
+while epoch < n_epochs:
+    for i, (x, y) in enumerate(loader):
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        if i + 1 == len(loader):
+            sched.step()
+    epoch += 1
+""",
+    "fraction": """
+n_epochs = 5
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=n_epochs)
+epoch = 0
+while epoch < n_epochs:
+    for i, (x, y) in enumerate(loader):
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step(epoch + i / len(loader))
+    epoch += 1
+""",
+    "restarts": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingWarmRestarts(opt, EPOCHS)
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+""",
+    "another number": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=20)
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+""",
+    "three loops": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=EPOCHS)
+for epoch in range(EPOCHS):
+    for _ in range(1):
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+""",
+    "steps": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=EPOCHS)
+for x, y in loader:
+    for _ in range(EPOCHS):
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+""",
+    "rollouts": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=EPOCHS)
+for update in range(EPOCHS):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+    sched.step()
+""",
+    "method per epoch": """
+class Trainer:
+    def __init__(self, net, cfg):
+        self.net, self.cfg = net, cfg
+        self.opt = torch.optim.AdamW(net.parameters(), lr=cfg["lr"])
+        self.sched = torch.optim.lr_scheduler.CosineAnnealingLR(self.opt, cfg["epochs"])
+    def step(self, batch):
+        x, y = batch
+        self.opt.zero_grad()
+        loss = F.cross_entropy(self.net(x), y)
+        loss.backward()
+        self.opt.step()
+    def fit(self, loader):
+        for epoch in range(self.cfg["epochs"]):
+            for batch in loader:
+                self.step(batch)
+            self.sched.step()
+""",
+    "inner epochs": """
+K = 4
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=K)
+for task in tasks:
+    for x, y in task:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+""",
+    "break": """
+EPOCHS = 10
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.CosineAnnealingLR(opt, T_max=EPOCHS)
+for epoch in range(EPOCHS):
+    for x, y in loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        sched.step()
+        break
+""",
+}
+
+
+@pytest.mark.parametrize("text", COSINE_OVER_EPOCHS.values(), ids=COSINE_OVER_EPOCHS)
+def test_a_schedule_over_the_epochs_that_every_batch_steps_is_named(text):
+    assert loud("SCHED012", HEAD + text)
+
+
+@pytest.mark.parametrize("text", COSINE_AS_LONG_AS_STEPPED.values(), ids=COSINE_AS_LONG_AS_STEPPED)
+def test_a_schedule_that_is_stepped_as_its_length_counts_is_not(text):
+    assert not loud("SCHED012", HEAD + text)
