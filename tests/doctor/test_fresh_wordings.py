@@ -255,3 +255,198 @@ def test_a_schedule_over_the_epochs_that_every_batch_steps_is_named(text):
 @pytest.mark.parametrize("text", COSINE_AS_LONG_AS_STEPPED.values(), ids=COSINE_AS_LONG_AS_STEPPED)
 def test_a_schedule_that_is_stepped_as_its_length_counts_is_not(text):
     assert not loud("SCHED012", HEAD + text)
+
+
+MEANS_OVER_EXAMPLES = {
+    "the data set of a loader": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+total = 0.0
+for x, y in loader:
+    loss = F.cross_entropy(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    total += loss.item()
+print("loss", total / len(loader.dataset))
+""",
+    "rows counted in an evaluation": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+def evaluate(net, loader):
+    net.eval()
+    running, n = 0.0, 0
+    with torch.no_grad():
+        for x, y in loader:
+            running += F.mse_loss(net(x), y).item()
+            n += x.size(0)
+    return running / n
+""",
+    "a dict of two totals": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+stats = {"loss": 0.0, "seen": 0}
+crit = nn.CrossEntropyLoss()
+for x, y in loader:
+    loss = crit(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    stats["loss"] += loss.item()
+    stats["seen"] += y.shape[0]
+print(f"train loss {stats['loss'] / stats['seen']:.4f}")
+""",
+    "a list of losses": """
+def epoch(net, crit, data, opt):
+    losses = []
+    for x, y in data:
+        loss = crit(net(x), y)
+        opt.zero_grad(); loss.backward(); opt.step()
+        losses.append(loss.item())
+    return sum(losses) / len(data.dataset)
+print(epoch(net, nn.MSELoss(), DataLoader(ds, 32, shuffle=True), opt))
+""",
+    "attributes of a trainer": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+class T:
+    def __init__(self, net, data):
+        self.net, self.loader, self.n = net, DataLoader(data, 32, shuffle=True), len(data)
+        self.crit = nn.CrossEntropyLoss()
+        self.opt = torch.optim.SGD(net.parameters(), 0.1)
+    def run(self):
+        acc = 0
+        for x, y in self.loader:
+            self.opt.zero_grad()
+            l = self.crit(self.net(x), y)
+            l.backward()
+            self.opt.step()
+            acc += l.detach().item()
+        print("mean", acc / self.n)
+""",
+}
+TOTALS_OVER_WHAT_THEY_COUNT = {
+    "times rows": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+total = 0.0
+for x, y in loader:
+    loss = F.cross_entropy(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    total += loss.item() * x.size(0)
+print("loss", total / len(loader.dataset))
+""",
+    "by batches": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+total = 0.0
+for x, y in loader:
+    loss = F.cross_entropy(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    total += loss.item()
+print("loss", total / len(loader))
+""",
+    "summed loss": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+total = 0.0
+for x, y in loader:
+    loss = F.cross_entropy(net(x), y, reduction='sum')
+    opt.zero_grad(); loss.backward(); opt.step()
+    total += loss.item()
+print("loss", total / len(loader.dataset))
+""",
+    "criterion sums": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+stats = {"loss": 0.0, "seen": 0}
+crit = nn.CrossEntropyLoss(reduction='sum')
+for x, y in loader:
+    loss = crit(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    stats["loss"] += loss.item()
+    stats["seen"] += y.shape[0]
+print(f"train loss {stats['loss'] / stats['seen']:.4f}")
+""",
+    "batches of one": """loader = DataLoader(dataset)
+
+total = 0.0
+for x, y in loader:
+    loss = F.cross_entropy(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    total += loss.item()
+print("loss", total / len(loader.dataset))
+""",
+    "batches of one, said": """loader = DataLoader(dataset, batch_size=1)
+
+def evaluate(net):
+    net.eval()
+    running, n = 0.0, 0
+    with torch.no_grad():
+        for x, y in loader:
+            running += F.mse_loss(net(x), y).item()
+            n += x.size(0)
+    return running / n
+""",
+    "examples by hand": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+total = 0.0
+for x, y in dataset:
+    loss = F.cross_entropy(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    total += loss.item()
+print("loss", total / len(dataset))
+""",
+    "loss weighed": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+stats = {"loss": 0.0, "seen": 0}
+crit = nn.CrossEntropyLoss()
+for x, y in loader:
+    loss = crit(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    loss = loss * len(y)
+    stats["loss"] += loss.item()
+    stats["seen"] += y.shape[0]
+print(f"train loss {stats['loss'] / stats['seen']:.4f}")
+""",
+    "counted batches": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+def evaluate(net, loader):
+    net.eval()
+    running, n = 0.0, 0
+    with torch.no_grad():
+        for x, y in loader:
+            running += F.mse_loss(net(x), y).item()
+            n += 1
+    return running / n
+""",
+    "list by batches": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+def epoch(net, crit, data, opt):
+    losses = []
+    for x, y in data:
+        loss = crit(net(x), y)
+        opt.zero_grad(); loss.backward(); opt.step()
+        losses.append(loss.item())
+    return sum(losses) / len(losses)
+print(epoch(net, nn.MSELoss(), DataLoader(ds, 32, shuffle=True), opt))
+""",
+    "correct counted": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+total = 0.0
+for x, y in loader:
+    loss = F.cross_entropy(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    total += (net(x).argmax(1) == y).sum().item()
+print("loss", total / len(loader.dataset))
+""",
+    "old sums": """loader = DataLoader(dataset, batch_size=32, shuffle=True)
+
+stats = {"loss": 0.0, "seen": 0}
+crit = nn.CrossEntropyLoss(size_average=False)
+for x, y in loader:
+    loss = crit(net(x), y)
+    opt.zero_grad(); loss.backward(); opt.step()
+    stats["loss"] += loss.item()
+    stats["seen"] += y.shape[0]
+print(f"train loss {stats['loss'] / stats['seen']:.4f}")
+""",
+}
+
+
+@pytest.mark.parametrize("text", MEANS_OVER_EXAMPLES.values(), ids=MEANS_OVER_EXAMPLES)
+def test_mean_losses_that_are_divided_by_the_number_of_examples_are_named(text):
+    assert loud("EVAL043", HEAD + text)
+
+
+@pytest.mark.parametrize("text", TOTALS_OVER_WHAT_THEY_COUNT.values(), ids=TOTALS_OVER_WHAT_THEY_COUNT)
+def test_totals_that_are_divided_by_what_they_count_are_not(text):
+    assert not loud("EVAL043", HEAD + text)
