@@ -450,3 +450,174 @@ def test_mean_losses_that_are_divided_by_the_number_of_examples_are_named(text):
 @pytest.mark.parametrize("text", TOTALS_OVER_WHAT_THEY_COUNT.values(), ids=TOTALS_OVER_WHAT_THEY_COUNT)
 def test_totals_that_are_divided_by_what_they_count_are_not(text):
     assert not loud("EVAL043", HEAD + text)
+
+
+OVER_QUERIES = {
+    "a matrix product": """
+class Att(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, d)
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+        weights = scores.softmax(dim=-2)
+        return weights @ v
+""",
+    "a function with a mask": """
+def attention(q, k, v, mask=None):
+    scores = torch.matmul(q, k.transpose(-2, -1)) / math.sqrt(q.shape[-1])
+    if mask is not None:
+        scores = scores.masked_fill(mask == 0, -1e9)
+    p = F.softmax(scores, dim=-2)
+    return torch.matmul(p, v), p
+""",
+    "scores by a method, dropout": """
+class Block(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+        self.qkv = nn.Linear(cfg["d"], 3 * cfg["d"])
+        self.drop = nn.Dropout(0.1)
+    def scores(self, q, k):
+        return torch.bmm(q, k.transpose(1, 2)) * self.cfg["d"] ** -0.5
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        att = self.drop(torch.softmax(self.scores(q, k), 1))
+        return torch.bmm(att, v)
+""",
+    "heads by einsum": """
+class MHA(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.h = h
+        self.to = nn.ModuleDict({n: nn.Linear(d, d) for n in "qkv"})
+    def split(self, x):
+        b, t, d = x.shape
+        return x.view(b, t, self.h, d // self.h).transpose(1, 2)
+    def forward(self, x):
+        q, k, v = (self.split(self.to[n](x)) for n in "qkv")
+        sim = torch.einsum("bhqd,bhkd->bhqk", q, k)
+        attn = sim.softmax(dim=2)
+        out = torch.einsum("bhqk,bhkd->bhqd", attn, v)
+        return out.transpose(1, 2).flatten(2)
+""",
+    "einsum of lists": """
+def attend(queries, keys, values, scale):
+    energy = torch.einsum("bqd,bkd->bqk", [queries, keys]) * scale
+    return torch.einsum("bqk,bkd->bqd", [torch.softmax(energy, dim=1), values])
+""",
+}
+OVER_KEYS = {
+    "over keys": """
+class Att(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, d)
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+        weights = scores.softmax(dim=-1)
+        return weights @ v
+""",
+    "over keys of three axes": """
+class Block(nn.Module):
+    def __init__(self, cfg):
+        super().__init__()
+        self.cfg = cfg
+        self.qkv = nn.Linear(cfg["d"], 3 * cfg["d"])
+        self.drop = nn.Dropout(0.1)
+    def scores(self, q, k):
+        return torch.bmm(q, k.transpose(1, 2)) * self.cfg["d"] ** -0.5
+    def forward(self, x):
+        q, k, v = self.qkv(x).chunk(3, dim=-1)
+        att = self.drop(torch.softmax(self.scores(q, k), 2))
+        return torch.bmm(att, v)
+""",
+    "over keys by letters": """
+class MHA(nn.Module):
+    def __init__(self, d, h):
+        super().__init__()
+        self.h = h
+        self.to = nn.ModuleDict({n: nn.Linear(d, d) for n in "qkv"})
+    def split(self, x):
+        b, t, d = x.shape
+        return x.view(b, t, self.h, d // self.h).transpose(1, 2)
+    def forward(self, x):
+        q, k, v = (self.split(self.to[n](x)) for n in "qkv")
+        sim = torch.einsum("bhqd,bhkd->bhqk", q, k)
+        attn = sim.softmax(dim=3)
+        out = torch.einsum("bhqk,bhkd->bhqd", attn, v)
+        return out.transpose(1, 2).flatten(2)
+""",
+    "keys first": """
+class Att(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, d)
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        scores = k @ q.transpose(-2, -1) / math.sqrt(q.size(-1))
+        weights = scores.softmax(dim=-2)
+        return weights.transpose(-2, -1) @ v
+""",
+    "keys first by letters": """
+def attend(queries, keys, values, scale):
+    energy = torch.einsum("bqd,bkd->bqk", [queries, keys]) * scale
+    return torch.einsum("bqk,bqd->bkd", [torch.softmax(energy, dim=1), values])
+""",
+    "slots": """
+class Att(nn.Module):
+    def __init__(self, d):
+        super().__init__()
+        self.q, self.k, self.v = nn.Linear(d, d), nn.Linear(d, d), nn.Linear(d, d)
+    def forward(self, x):
+        q, k, v = self.q(x), self.k(x), self.v(x)
+        scores = q @ k.transpose(-2, -1) / math.sqrt(q.size(-1))
+        weights = scores.softmax(dim=-2)
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        return weights @ v
+""",
+    "slots with a rest": """
+def normed(a):
+    return a / a.sum(-1, keepdim=True)
+
+def attend(queries, keys, values, scale):
+    energy = torch.einsum("bqd,bkd->bqk", [queries, keys]) * scale
+    return torch.einsum("bqk,bkd->bqd", [normed(torch.softmax(energy, dim=1) + 1e-8), values])
+""",
+    "linear attention": """
+def linear_attention(q, k, v):
+    q, k = q.softmax(dim=-1), k.softmax(dim=-2)
+    context = k.transpose(-2, -1) @ v
+    return q @ context
+""",
+    "to and fro": """
+def co_attention(c, q):
+    s = torch.bmm(c, q.transpose(1, 2))
+    s1, s2 = F.softmax(s, dim=2), F.softmax(s, dim=1)
+    a = torch.bmm(s1, q)
+    b = torch.bmm(torch.bmm(s1, s2.transpose(1, 2)), c)
+    return a, b
+""",
+    "matches": """
+def matches(a, b, t):
+    sim = torch.einsum("nlc,nsc->nls", a, b) / t
+    return F.softmax(sim, 1) * F.softmax(sim, 2)
+""",
+    "loss over a batch": """
+def contrast(a, b):
+    logits = a @ b.t()
+    return logits.softmax(dim=0), logits.softmax(dim=1)
+""",
+}
+
+
+@pytest.mark.parametrize("text", OVER_QUERIES.values(), ids=OVER_QUERIES)
+def test_an_attention_whose_softmax_runs_over_the_queries_is_named(text):
+    assert loud("LOSS007", HEAD + text)
+
+
+@pytest.mark.parametrize("text", OVER_KEYS.values(), ids=OVER_KEYS)
+def test_an_attention_whose_weights_sum_to_one_or_are_made_to_is_not(text):
+    assert not loud("LOSS007", HEAD + text)
