@@ -3,7 +3,7 @@
 
 import pytest
 
-from tests.support.told import loud
+from tests.support.told import loud, told
 
 HEAD = """
 import math
@@ -621,3 +621,99 @@ def test_an_attention_whose_softmax_runs_over_the_queries_is_named(text):
 @pytest.mark.parametrize("text", OVER_KEYS.values(), ids=OVER_KEYS)
 def test_an_attention_whose_weights_sum_to_one_or_are_made_to_is_not(text):
     assert not loud("LOSS007", HEAD + text)
+
+
+FULL_BATCHES = {
+    "length": """
+batch_size = len(test)
+test_loader = DataLoader(test, batch_size=batch_size)
+correct = 0
+with torch.no_grad():
+    net.eval()
+    for x, y in test_loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+print(correct / (len(test_loader) * batch_size))
+""",
+    "inline": """
+test_loader = DataLoader(test, batch_size=len(test))
+correct = 0
+with torch.no_grad():
+    net.eval()
+    for x, y in test_loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+print(correct / (len(test_loader) * len(test)))
+""",
+    "rows": """
+X, Y = torch.randn(100, 3), torch.zeros(100)
+batch_size = X.shape[0]
+test_loader = DataLoader(TensorDataset(X, Y), batch_size=batch_size)
+correct = 0
+with torch.no_grad():
+    net.eval()
+    for x, y in test_loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+print(correct / (len(test_loader) * batch_size))
+""",
+    "known": """
+test = TensorDataset(torch.randn(100, 3), torch.zeros(100))
+batch_size = 100
+test_loader = DataLoader(test, batch_size=batch_size)
+correct = 0
+with torch.no_grad():
+    net.eval()
+    for x, y in test_loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+print(correct / (len(test_loader) * batch_size))
+""",
+    "function": """
+def loader_of(data):
+    return DataLoader(data, batch_size=len(data))
+test_loader = loader_of(test)
+batch_size = len(test)
+correct = 0
+with torch.no_grad():
+    net.eval()
+    for x, y in test_loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+print(correct / (len(test_loader) * batch_size))
+""",
+    "one each": """
+batch_size = 1
+test_loader = DataLoader(test, batch_size=batch_size)
+correct = 0
+with torch.no_grad():
+    net.eval()
+    for x, y in test_loader:
+        correct += (net(x).argmax(1) == y).sum().item()
+print(correct / (len(test_loader) * batch_size))
+""",
+}
+STFT = """
+class Spectrum(nn.Module):
+    def __init__(self, size=64):
+        super().__init__()
+        self.size = size
+        self.phases = torch.linspace(0, 2 * math.pi, size)
+
+    def forward(self, wave):
+        return wave.unfold(-1, self.size, self.size // 2) @ torch.cos(self.phases[:, None] * self.phases)
+"""
+
+
+@pytest.mark.parametrize("text", FULL_BATCHES.values(), ids=FULL_BATCHES)
+def test_batches_of_one_or_of_all_are_full(text):
+    assert not told("EVAL036", HEAD + "from torch.utils.data import TensorDataset\n" + text)
+    eight = text.replace("len(test)", "8").replace("X.shape[0]", "8")
+    if eight != text and "def " not in text:
+        assert loud("EVAL036", HEAD + "from torch.utils.data import TensorDataset\n" + eight)
+
+
+def test_a_constant_of_what_nothing_moves_or_saves_is_advice():
+    used = "\nnet = Spectrum()\nprint(net(torch.randn(2, 640)).shape)\n"
+    assert not loud("PARAM002", HEAD + STFT + used)
+    assert loud("PARAM002", HEAD + STFT + used + "net.cuda()\n")
+    assert loud("PARAM002", HEAD + STFT)
+    assert loud(
+        "PARAM002",
+        {"spectrum.py": HEAD + STFT, "main.py": "from spectrum import Spectrum\nSpectrum().to('cuda')"},
+    )
