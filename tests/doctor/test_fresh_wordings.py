@@ -717,3 +717,160 @@ def test_a_constant_of_what_nothing_moves_or_saves_is_advice():
         "PARAM002",
         {"spectrum.py": HEAD + STFT, "main.py": "from spectrum import Spectrum\nSpectrum().to('cuda')"},
     )
+
+
+VIEWED = {
+    "channels first for a convolution": """
+class P(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv1d(16, 32, 3)
+    def forward(self, x):
+        b, t, c = x.shape
+        return self.conv(x.view(b, c, t))
+""",
+    "heads": """
+def to_heads(x, heads):
+    b, t, d = x.size()
+    return x.view(b, heads, t, d // heads)
+class M(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.q = nn.Linear(8, 8); self.k = nn.Linear(8, 8); self.v = nn.Linear(8, 8)
+    def forward(self, x):
+        q, k, v = [to_heads(f(x), 2) for f in (self.q, self.k, self.v)]
+        return F.scaled_dot_product_attention(q, k, v)
+""",
+    "images of a loop": """
+def train(loader, model, opt):
+    for images, y in loader:
+        n, h, w, c = images.shape
+        images = images.reshape(n, c, h, w)
+        loss = F.cross_entropy(model(images), y)
+        opt.zero_grad(); loss.backward(); opt.step()
+""",
+    "time first": """
+class N(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.rnn = nn.LSTM(4, 8)
+    def forward(self, batch):
+        x = batch["x"]
+        x = x.view(x.size(1), x.size(0), x.size(2))
+        out, _ = self.rnn(x)
+        return out[-1]
+""",
+    "channels last in a method": """
+class S(nn.Module):
+    def forward(self, logits):
+        B, C, H, W = logits.shape
+        return logits.view(B, H, W, C)
+def loss_of(net, x, y):
+    logits = net(x)
+    B, C, H, W = logits.shape
+    flat = logits.view(-1, C)
+    return F.cross_entropy(flat, y.view(-1))
+""",
+    "a collate function": """
+def collate(batch):
+    xs = torch.stack([b[0] for b in batch])
+    n, t, f = xs.shape
+    return xs.reshape(n, f, t), torch.tensor([b[1] for b in batch])
+""",
+    "flat rows": """
+def f(x, q, heads, ws):
+    B, C, H, W = x.shape
+    return x.view(-1, C)
+""",
+    "flat rows, size": """
+def f(x, q, heads, ws):
+    B, C, T = x.size()
+    return F.cross_entropy(x.reshape(-1, C), q)
+""",
+    "heads out of times": """
+def f(x, q, heads, ws):
+    b, t, d = x.shape
+    return x.view(b, heads, t, d // heads)
+""",
+}
+CUT_IN_ORDER = {
+    "heads behind times": """
+def f(x, q, heads, ws):
+    b, t, d = x.shape
+    return x.view(b, t, heads, d // heads).transpose(1, 2)
+""",
+    "permuted before": """
+def f(x, q, heads, ws):
+    B, C, H, W = x.shape
+    return x.permute(0, 2, 3, 1).reshape(-1, C)
+""",
+    "rebound": """
+def f(x, q, heads, ws):
+    b, t, c = x.shape
+    x = x.transpose(1, 2)
+    return x.reshape(b, c, t)
+""",
+    "groups": """
+def f(x, q, heads, ws):
+    b, c, h, w = x.size()
+    x = x.view(b, heads, c // heads, h, w).transpose(1, 2)
+    return x.reshape(b, c, h, w)
+""",
+    "windows": """
+def f(x, q, heads, ws):
+    B, H, W, C = x.shape
+    return x.view(B, H // ws, ws, W // ws, ws, C).permute(0, 1, 3, 2, 4, 5)
+""",
+    "shuffled pixels": """
+def f(x, q, heads, ws):
+    b, c, h, w = x.shape
+    return x.view(b, c, h // 2, 2, w // 2, 2)
+""",
+    "flat tokens": """
+def f(x, q, heads, ws):
+    b, t, c = x.shape
+    return F.cross_entropy(x.view(-1, c), q.view(-1))
+""",
+    "flat images": """
+def f(x, q, heads, ws):
+    b, c, h, w = x.shape
+    return x.view(b, c, -1)
+""",
+    "time into batch": """
+def f(x, q, heads, ws):
+    b, t, c, h, w = x.shape
+    return x.view(b * t, c, h, w)
+""",
+    "another tensor": """
+def f(x, q, heads, ws):
+    b, t, c = x.shape
+    return q.view(b, c, t)
+""",
+    "an axis more": """
+def f(x, q, heads, ws):
+    b, t, c = x.shape
+    return x.view(b, 1, t, c)
+""",
+    "times of two": """
+def f(x, q, heads, ws):
+    b, t = x.shape
+    return x.view(-1, t)
+""",
+    "in turn": """
+def f(x, q, heads, ws):
+    b, c, n = x.shape
+    y = x
+    x = q(y)
+    return x.view(b, n, c)
+""",
+}
+
+
+@pytest.mark.parametrize("text", VIEWED.values(), ids=VIEWED)
+def test_axes_that_are_exchanged_by_view_are_named(text):
+    assert loud("DATA006", HEAD + text)
+
+
+@pytest.mark.parametrize("text", CUT_IN_ORDER.values(), ids=CUT_IN_ORDER)
+def test_axes_that_are_cut_and_joined_in_their_order_are_not(text):
+    assert not loud("DATA006", HEAD + text)
