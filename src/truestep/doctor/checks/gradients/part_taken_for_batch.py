@@ -57,30 +57,30 @@ class PartTakenForBatch(SourceCheck):
     Bad:
         import truestep as ts
         run = ts.Run("runs/policy", progress=False)
-        actor = run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.1), micro_batch=4)
+        moves = torch.randn(32, 4), torch.arange(32) % 2, torch.randn(32)
+        actor = run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.1))
 
         def loss(batch):
             seen, action, gain = batch
             gain = (gain - gain.mean()) / (gain.std() + 1e-8)  # here
             return F.cross_entropy(actor(seen), action, reduction="none") * gain
 
-        for batch in run.batches(run.data((torch.randn(32, 4), torch.arange(32) % 2, torch.randn(32)), batch_size=8)):
-            actor.update(loss, batch)
+        for batch in run.batches(run.data(moves, batch_size=8)):
+            actor.update(loss, batch, micro_batch=4)
 
     Good:
         import truestep as ts
         run = ts.Run("runs/policy", progress=False)
-        actor = run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.1), micro_batch=4)
+        moves = torch.randn(32, 4), torch.arange(32) % 2, torch.randn(32)
+        actor = run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.1))
 
         def loss(batch):
             seen, action, gain = batch
             return F.cross_entropy(actor(seen), action, reduction="none") * gain
 
-        for seen, action, gain in run.batches(
-            run.data((torch.randn(32, 4), torch.arange(32) % 2, torch.randn(32)), batch_size=8)
-        ):
+        for seen, action, gain in run.batches(run.data(moves, batch_size=8)):
             gain = (gain - gain.mean()) / (gain.std() + 1e-8)
-            actor.update(loss, (seen, action, gain))
+            actor.update(loss, (seen, action, gain), micro_batch=4)
 
     Fix: compute it before the update and give it with the batch; where it needs the model, write decomposable=False and no
         micro_batch=.
