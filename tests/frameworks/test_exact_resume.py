@@ -39,13 +39,13 @@ def test_twenty_kills(tmp_path, framework, workers):
     check_kills(tmp_path, [framework], workers, 20)
 
 
-def drawn(loader, place=None, skip=0):
+def drawn(loader, place=None):
     """Return the batches of a pass that is trained on, keyed, and leave the streams as they were."""
-    passes = KeyedPasses(lambda _: 3, lambda *_: skip)
-    passes.begin(place)
-    passes.begins = 3
+    passes = KeyedPasses()
+    passes.begin(place or {})
+    passes.await_pass(3, loader)
     try:
-        return [batch.tolist() for batch in loader], passes.place(3, skip)
+        return [batch.tolist() for batch in loader], passes.place(0)
     finally:
         passes.end()
 
@@ -60,7 +60,7 @@ def test_a_pass_that_is_gone_through_again_gives_the_same_batches(workers, habit
 
     whole, place = drawn(loader())
     for skip in (1, 4):
-        left, _ = drawn(loader(), {**place, "batches": skip}, skip)
+        left, _ = drawn(loader(), {**place, "batches": skip})
         assert left == whole[skip:]
 
 
@@ -75,8 +75,8 @@ def test_an_evaluation_draws_other_numbers_each_time_and_moves_no_stream():
 
     from frameworks.loaders import HABITS
 
-    passes = KeyedPasses(lambda _: None)
-    passes.begin(None)
+    passes = KeyedPasses()
+    passes.begin({})
     try:
         state = torch.get_rng_state()
         one = [batch.tolist() for batch in HABITS["global"](0)]
