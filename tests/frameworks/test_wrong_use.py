@@ -80,6 +80,8 @@ cases = {
     "any order": lambda: fit([ExactResume("any")], given=lambda loader: DataLoader(loader.dataset, 4, in_order=False)),
     "iterable": lambda: fit([ExactResume("iterable")], given=lambda _: Iterable()),
     "launched": launched,
+    "called": lambda: fit([exact := ExactResume("exact")], exact.checkpoint()),
+    "called at first": lambda: fit([exact := ExactResume("first")], exact.checkpoint()),
 }
 for name, case in cases.items():
     try:
@@ -239,6 +241,11 @@ try:
     said["callback as path"] = "nothing"
 except ts.OptionError as error:
     said["callback as path"] = str(error)
+try:
+    train(ExactResume("called"), given=ExactResume("called").checkpoint())
+    said["called"] = "nothing"
+except ts.OptionError as error:
+    said["called"] = str(error)
 train(ExactResume("exact"), epochs=2, workers=1, rate=5.0, seed=4)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
@@ -265,6 +272,8 @@ SAYS = {
         "any order": "DataLoader(in_order=False) gives batches",
         "iterable": "which iterates in a way of its own",
         "launched": "trains on 2",
+        "called": "no method to call. Write trainer.fit(model, loader, ckpt_path=exact.checkpoint)",
+        "called at first": "no method to call. Write trainer.fit(model, loader, ckpt_path=exact.checkpoint)",
     },
     ACCELERATE: {
         "unprepared": "Write net, optimizer, loader = accelerator.prepare(net, optimizer, loader) first",
@@ -291,9 +300,10 @@ SAYS = {
         "batch_size": "batch_size was 4, and is 2",
         "accumulation": "the number of batches to a step was 1, and is 2",
         "model": "and is (8, 8) (and ",
-        "layers": "was not there, and is (8,) (and 11 more)",
+        "layers": "was not there, and is (4,) (and 11 more)",
         "file": "names a file",
         "callback as path": "trainer.train(resume_from_checkpoint=exact.checkpoint)",
+        "called": "no method to call. Write trainer.train(resume_from_checkpoint=exact.checkpoint)",
         "other library": "Write ts.transformers.ExactResume(directory).",
         "other library, added": "Write ts.transformers.ExactResume(directory).",
     },

@@ -88,9 +88,8 @@ class KeptCheckpoints:
     def path_for(self, call: str) -> str | None:
         """Return the path of the newest checkpoint, for the user to write in a call; None where there is none."""
         if calls_what_it_reads(sys._getframe(2)):
-            raise OptionError(
-                f"exact.checkpoint is a path, None at the first start, and it was called. Write {call}."
-            )
+            said = "exact.checkpoint is a path, None at the first start, and no method to call."
+            raise OptionError(f"{said} Write {call}.")
         self._asked["in_vain"] = self.newest is None
         return None if self.newest is None else str(self.newest.path)
 

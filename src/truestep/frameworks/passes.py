@@ -115,9 +115,7 @@ class _KeyedPass:
         """Of the pass, where it is trained on."""
         self._skip = self._fetched = 0
         self._rows: dict[int, list[Any]] = {}  # of the last batches, by their number
-        self._expected: list[Any] | None = (
-            None  # the number of a batch, and what its digest was before the kill
-        )
+        self._expected: list[Any] | None = None  # a batch's number, and its digest before the kill
         self._iterator: Iterator[Any] | None = None
 
     def go_on_at(self, place: dict[str, Any], skip: int) -> None:
@@ -221,7 +219,7 @@ def refuse_loader(loader: Any, *more: Any) -> None:
             "a data set that returns what they return."
         )
     kind = type(loader)
-    if not isinstance(loader, DataLoader) or kind.__iter__ not in (_keyed_iter, DataLoader.__iter__):
+    if not isinstance(loader, DataLoader) or kind.__iter__ is not DataLoader.__iter__:
         raise OptionError(
             f"ExactResume goes through the batches of a torch.utils.data.DataLoader again, and the training data is a "
             f"{kind.__module__}.{kind.__qualname__}, which iterates in a way of its own: where it stands can't be kept. "

@@ -1,11 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.lightning.ExactResume`, a callback."""
 
-from collections.abc import Callable
-from functools import partial
 from pathlib import Path
-from types import MethodType
-from typing import Any, Never
+from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
@@ -21,24 +18,6 @@ except ModuleNotFoundError:
 
 
 _CALL = "trainer.fit(model, loader, ckpt_path=exact.checkpoint)"
-
-
-class HookOfAnInstance:
-    """A hook of a callback that says what to write where a trainer was given the class and calls it there."""
-
-    def __init__(self, hook: Callable[..., None]) -> None:
-        self._hook = hook
-        self.__doc__ = hook.__doc__
-
-    def __get__(self, instance: object, owner: type) -> Any:
-        return MethodType(self._hook, instance) if instance is not None else partial(_refuse_class, owner)
-
-
-def _refuse_class(owner: type, *_given: Any, **_named: Any) -> Never:
-    raise OptionError(
-        f"ts.lightning.{owner.__name__} was given to the Trainer as a class, which has no directory. Write "
-        f'exact = ts.lightning.{owner.__name__}("runs/exact"), and callbacks=[exact].'
-    )
 
 
 class ExactResume(HelpfulAttributes, Callback):
@@ -84,9 +63,13 @@ class ExactResume(HelpfulAttributes, Callback):
         """The path for `trainer.fit(ckpt_path=...)`; None where nothing is saved yet."""
         return self._kept.path_for(_CALL)
 
-    @HookOfAnInstance
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Begin keyed passes."""
+    def setup(self, trainer: Any, pl_module: Any = None, stage: str = "") -> None:
+        """Begin keyed passes; say what to write where a trainer was given the class, and calls it without an instance."""
+        if not isinstance(self, ExactResume):
+            raise OptionError(
+                "ts.lightning.ExactResume was given to the Trainer as a class, which has no directory. Write "
+                'exact = ts.lightning.ExactResume("runs/exact"), and callbacks=[exact].'
+            )
         if stage != "fit":
             return
         self._kept.take_note_of_use()
@@ -162,9 +145,10 @@ class ExactResume(HelpfulAttributes, Callback):
         """Say so where nothing was saved."""
         self._kept.say_never_saved(f"every_n_batches={self._every}", trainer.global_step, self._since // 2)
 
-    @HookOfAnInstance
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
         """Let go of the directory; say what a path is that Lightning could not load, where it is ours and no checkpoint of its."""
+        if exception is None:  # the class was given, and setup has refused it
+            return
         path = trainer.ckpt_path
         if path is self or (isinstance(path, str | Path) and Path(path).resolve() == self._kept.directory):
             what = "the callback itself" if path is self else f"its directory {str(path)!r}"

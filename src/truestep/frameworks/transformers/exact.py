@@ -108,8 +108,9 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let go of the directory, and say so where nothing was saved."""
         if args.save_strategy == "steps":
-            step = state.global_step
-            self._kept.say_never_saved(f"save_steps={args.save_steps}", step, step // 2)
+            self._kept.say_never_saved(
+                f"save_steps={args.save_steps}", state.global_step, state.global_step // 2
+            )
         self._passes.end()
         self._kept.give_up()
 
@@ -125,23 +126,17 @@ def _skipped(loader: Any, batches: int) -> int:
 
 def _refuse_arguments(args: Any, loader: Any) -> None:
     wrong = {
-        "ignore_data_skip=True": (
-            args.ignore_data_skip,
-            "begins the epoch from its top after a resume. Leave it out",
+        "ignore_data_skip=True begins the epoch from its top after a resume. Leave it out.": args.ignore_data_skip,
+        "save_only_model=True saves no optimizer. Leave it out.": args.save_only_model,
+        'save_strategy="no" saves nothing to go on from. Write save_strategy="steps", save_steps=100.': (
+            args.save_strategy == "no"
         ),
-        "save_only_model=True": (args.save_only_model, "saves no optimizer. Leave it out"),
-        'save_strategy="no"': (
-            args.save_strategy == "no",
-            'saves nothing to go on from. Write save_strategy="steps", save_steps=100',
-        ),
-        'eval_strategy="epoch" with save_strategy="steps"': (
-            args.eval_strategy == "epoch" and args.save_strategy == "steps",
-            "loses the evaluation behind a save at an epoch's last step. Give both the same strategy",
-        ),
+        'eval_strategy="epoch" with save_strategy="steps" loses the evaluation behind a save at an epoch\'s last step. Give both '
+        "the same strategy.": args.eval_strategy == "epoch" and args.save_strategy == "steps",
     }
-    for words, (is_there, why) in wrong.items():
-        if is_there:
-            raise OptionError(f"ts.transformers.ExactResume can't go on exactly: {words} {why}.")
+    for words, is_so in wrong.items():
+        if is_so:
+            raise OptionError(f"ts.transformers.ExactResume can't go on exactly: {words}")
     try:
         len(loader)
     except TypeError as error:
