@@ -125,9 +125,9 @@ def test_lightnings_callback_given_to_the_trainer_of_transformers_names_the_righ
     assert "Write ts.transformers.ExactResume(directory)." in done.stdout
 
 
-def check_early(folder, seed, count):
+def check_early(folder, library, seed, count):
     """A training that asks early for its loader ends with the same bits after a kill, or is refused; so does a third start."""
-    done = frameworks.run(Path(__file__).parent / "early.py", seed, count, folder, timeout=3600)
+    done = frameworks.run(Path(__file__).parent / "early.py", library, seed, count, folder, timeout=3600)
     assert done.returncode == 0, done.stderr
     for each in json.loads(done.stdout.splitlines()[-1]):
         if each["habits"]["makes"] == "alike":
@@ -137,14 +137,16 @@ def check_early(folder, seed, count):
                 assert end == each["plain"] or "holds other numbers than before the kill" in end, each
 
 
-def test_a_loader_that_is_asked_for_early(tmp_path):
-    check_early(tmp_path, 1, 4)
+@pytest.mark.parametrize(("library", "count"), [("lightning", 4), ("transformers", 2), ("accelerate", 3)])
+def test_a_loader_that_is_asked_for_early(tmp_path, library, count):
+    check_early(tmp_path, library, 1, count)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_forty_loaders_that_are_asked_for_early(tmp_path):
-    check_early(tmp_path, 2, 40)
+@pytest.mark.parametrize("library", FRAMEWORKS)
+def test_forty_loaders_that_are_asked_for_early(tmp_path, library):
+    check_early(tmp_path, library, 2, 40)
 
 
 LOOKING = """

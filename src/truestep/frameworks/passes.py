@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.core.errors import BatchError, OptionError
 from truestep.core.random_streams import random_key
@@ -38,16 +38,17 @@ _active: "weakref.ref[KeyedPasses] | None" = None
 class KeyedPasses:
     """Has every DataLoader of this process iterated in keyed passes, from `begin` to `end`.
 
-    `skipped`: how many of so many batches a loader drops here, where the framework drops the others itself.
+    `skipped`: how many of so many batches a loader drops here, where the framework drops the others itself; None where it does not
+    go on at the place.
     """
 
-    def __init__(self, skipped: Callable[[Any, int], int] = lambda _, batches: batches) -> None:
+    def __init__(self, skipped: Callable[[Any, int], int | None] = lambda _, batches: batches) -> None:
         self._skipped = skipped
         self._process = os.getpid()  # a forked worker has loaders of its own
         self._root = 0
         self._is_new = False
         self._place: dict[str, Any] = {}
-        self._awaited: tuple[int, Any] | None = None
+        self._awaited: tuple[int, tuple[int, ...]] | None = None
         self._training: _KeyedPass | None = None
 
     def begin(self, place: dict[str, Any]) -> None:
@@ -69,8 +70,8 @@ class KeyedPasses:
                 DataLoader.__iter__ = _plain_iter  # type: ignore[method-assign,assignment]
 
     def await_pass(self, number: int, loader: Any) -> None:
-        """Take each pass over a loader's data for the one of this number that is trained on, until `stop_waiting`."""
-        self._awaited = number, getattr(loader, "dataset", None)
+        """Take each pass over a loader's batches for the one of this number that is trained on, until `stop_waiting`."""
+        self._awaited = number, _order_of(loader)
 
     def stop_waiting(self) -> None:
         """Take the last of them for it."""
@@ -87,15 +88,16 @@ class KeyedPasses:
         if os.getpid() != self._process:
             return plain(loader)
         streams = _streams_of(loader)
-        if self._awaited is None or getattr(loader, "dataset", None) is not self._awaited[1]:
+        if self._awaited is None or self._awaited[1] != _order_of(loader):
             return _KeyedPass(loader, plain, streams, random_key(self._root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
             self._root, self._is_new = random_key(self._root, _place_of(streams[_NUM_GLOBAL:])), False
         number = self._awaited[0]
         self._training = _KeyedPass(loader, plain, streams, random_key(self._root, number), number)
-        if self._place.get("pass") == number:
-            self._training.go_on_at(self._place, self._skipped(loader, self._place["batches"]))
+        skip = self._skipped(loader, self._place["batches"]) if self._place.get("pass") == number else None
+        if skip is not None:
+            self._training.go_on_at(self._place, skip)
         return self._training
 
 
@@ -173,6 +175,15 @@ def _streams_of(loader: Any) -> list[SampleGenerator]:
     """Return the global streams, and the generators that a loader, its samplers and its data keep for themselves."""
     own = find_sample_generators({name: getattr(loader, name, None) for name in _PARTS})
     return [*global_sample_generators(), *own.values()]
+
+
+def _order_of(loader: Any) -> tuple[int, ...]:
+    """Return by what the passes over the same batches are known; Accelerate makes a loader anew to leave out the first ones."""
+    if isinstance(data := getattr(loader, "dataset", None), IterableDataset):
+        return id(data), loader.batch_size or 0
+    samplers = (getattr(loader, name, None) for name in ("batch_sampler", "sampler"))
+    sampler: Any = next((each for each in samplers if each is not None), None)
+    return (id(sampler.batch_sampler if type(sampler).__name__ == "SkipBatchSampler" else sampler),)
 
 
 def _place_of(streams: Sequence[SampleGenerator]) -> int:

@@ -62,9 +62,10 @@ class ExactResume(HelpfulAttributes):
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._kept = KeptCheckpoints(directory, keep)
         self._begun = Beginning(self._kept)
-        self._passes = KeyedPasses()
+        # Accelerate's loader drops what is done: of a stream it takes a pass with nothing left for an error
+        self._passes = KeyedPasses(lambda *_: 0)
         self._epoch = self._batches = self._since = self._saved = 0
-        self._is_epoch_asked = self._is_in_pass = self._is_save_called = False
+        self._is_epoch_asked = self._is_in_pass = self._is_save_called = self._is_trained = False
         self._place: dict[str, Any] = {}
         self._unkept: list[Any] | None = None
         self._load_state()
@@ -92,22 +93,28 @@ class ExactResume(HelpfulAttributes):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of a pass, of the first one after a resume those that are left."""
-        self._say_epoch_not_asked()
-        self._batches, self._is_in_pass = self._place.get("batches", 0), True
+        place, since, is_whole = self._place, self._since, False
+        self._batches, self._is_in_pass, self._is_trained = 0, True, False
         self._passes.await_pass(self._epoch, self._loader)
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self._epoch)
         try:
             for batch in self._loader:
-                self._go_on()
-                self._refuse_never_saved(self._since >= self._every)
                 self._batches += 1
-                self._since += 1
-                yield batch
+                if self._batches > place.get("batches", 0):
+                    self._go_on()
+                    self._refuse_never_saved(self._since >= self._every)
+                    self._since += 1
+                    yield batch
             self._go_on()
             self._refuse_never_saved(self._since > 0)
+            is_whole = True
         finally:
-            self._epoch, self._is_in_pass = self._epoch + 1, False
+            self._is_in_pass = False
+            if is_whole or self._is_trained:
+                self._epoch += 1
+            else:  # somebody looked at a batch
+                self._place, self._since = place, since
 
     def save_state(self) -> bool:
         """Save where it is time, between two accumulations; call it at the end of each batch's body. Returns whether it did."""
@@ -116,7 +123,9 @@ class ExactResume(HelpfulAttributes):
                 "exact.save_state() stands outside `for batch in exact:`, which counts what is done. Take the batches from exact, "
                 "and not from the loader, and make it the last line of that loop's body."
             )
-        self._is_save_called = True
+        if not self._is_save_called:
+            self._say_epoch_not_asked()
+        self._is_save_called = self._is_trained = True
         if self._since < self._every or not self._accelerator.sync_gradients:
             return False
         if self._unkept is None:
@@ -150,7 +159,7 @@ class ExactResume(HelpfulAttributes):
             )
 
     def _say_epoch_not_asked(self) -> None:
-        if self._place and self._epoch and not self._is_epoch_asked:
+        if self._kept.newest is not None and self._epoch and not self._is_epoch_asked:
             sys.stderr.write(
                 f"truestep: exact goes on in epoch {self._epoch}, counted from 0, and the loop has not asked for it: one that "
                 f"begins at 0 trains {counted(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "

@@ -38,7 +38,8 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
         self._kept = KeptCheckpoints(directory, keep)
         self._begun = Beginning(self._kept)
-        self._passes, self._number = KeyedPasses(_skipped), 0
+        self._passes, self._number = KeyedPasses(self._skipped), 0
+        self._whole_loader: Any = None
         self._model: list[Any] = []
 
     @property
@@ -88,9 +89,10 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._passes.begin(self._kept.place)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take loaders of the training's data that are iterated before the first step for the one that is trained on."""
-        self._number = int(state.epoch or 0)
-        self._passes.await_pass(self._number, kwargs["train_dataloader"])
+        """Take passes over the training's batches before the first step for the one that is trained on."""
+        loader = kwargs["train_dataloader"]
+        self._number, self._whole_loader = int(state.epoch or 0), getattr(loader, "base_dataloader", loader)
+        self._passes.await_pass(self._number, loader)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take no other for it."""
@@ -114,14 +116,15 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._passes.end()
         self._kept.give_up()
 
-
-def _skipped(loader: Any, batches: int) -> int:
-    """Return what is dropped here; Accelerate's sampler, which would not fetch the batches it leaves out, leaves none out."""
-    for sampler in (loader.batch_sampler, loader.sampler):
-        if type(sampler).__name__ == "SkipBatchSampler":
-            sampler.skip_batches = 0
-            return batches
-    return 0  # of a stream Accelerate fetches and drops them
+    def _skipped(self, loader: Any, batches: int) -> int | None:
+        """Return what is dropped here; Accelerate's sampler, which would not fetch the batches it leaves out, leaves none out."""
+        if loader is self._whole_loader:
+            return None  # the Trainer goes on with one that it makes for that
+        for sampler in (loader.batch_sampler, loader.sampler):
+            if type(sampler).__name__ == "SkipBatchSampler":
+                sampler.skip_batches = 0
+                return batches
+        return 0  # of a stream Accelerate fetches and drops them
 
 
 def _refuse_arguments(args: Any, loader: Any) -> None:
