@@ -111,7 +111,7 @@ class ExactResume(HelpfulAttributes):
             is_whole = True
         finally:
             self._is_in_pass = False
-            if is_whole or self._is_trained:
+            if is_whole or self._is_trained or self._since > since + 1:
                 self._epoch += 1
             else:  # somebody looked at a batch
                 self._place, self._since = place, since
