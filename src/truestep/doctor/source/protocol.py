@@ -119,6 +119,9 @@ class Protocol:
 
     def _recognised(self, call: ast.Call) -> Iterator[Found]:
         name = self.module.qualify(call.func)
+        if name is None and isinstance(call.func, ast.Call):  # `torch.autocast("cpu")(function)`
+            name = self.module.qualify(call.func.func)
+            name = name if name is not None and name.startswith("torch.") else None
         if name == "truestep.update":
             several = argument(call, 0, "learners")
             for each in several.elts if isinstance(several, (ast.List, ast.Tuple)) else ():
@@ -131,6 +134,8 @@ class Protocol:
             yield from found
         elif self.is_forward(call):
             yield "forward", call, call.func
+        elif self._begins_schedule(call):
+            return
         elif name is None or "." not in name:
             yield from self._handed_on(call, "optimizer", "module", "ddp")
         elif not name.startswith(HARMLESS):
@@ -204,6 +209,14 @@ class Protocol:
         if isinstance(node, ast.Attribute) and node.attr == "data":
             node = node.value
         return isinstance(node, ast.Attribute) and node.attr == "grad"
+
+    def _begins_schedule(self, call: ast.Call) -> bool:
+        """Tell `super().__init__(optimizer)` of a schedule over torch's, which does nothing else with it."""
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "__init__"):
+            return False
+        owner = self.module.enclosing(call, ast.ClassDef)
+        is_above = isinstance(call.func.value, ast.Call) and last_part(call.func.value.func) == "super"
+        return is_above and owner is not None and self.module.kinds.of_class(owner) == "scheduler"
 
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
         given = given_to(call)
