@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Whether the user's code has changed a data set that workers have a copy of: a curriculum's level, the strength of an augmentation.
+"""Whether a data set is another than the copy that workers have: a curriculum's level was set, the strength of an augmentation.
 
 It is looked at between passes, and not whole: values in arrays are not read, and fields beyond the first thousand are left out.
 """

@@ -62,7 +62,7 @@ class _Feed:
 
 
 class WorkerPool:
-    """Workers that stay alive from epoch to epoch, while their copy of the data set is right, and load the batches they are asked for."""
+    """Workers that load whatever batches they are asked for; they stay alive from epoch to epoch while the data set is the same."""
 
     def __init__(
         self,
