@@ -37,7 +37,11 @@ ROWS = "sum(len(y) for _, y in window)"
 KEPT = {"two batches": (2, ROWS, ""), "four": (4, ROWS, "")}
 KEPT["labels that count"] = (2, "sum((y != 0).sum() for _, y in window)", ", ignore_index=0")
 KEPT["one batch"] = (1, ROWS, "")
-ASKED = {"no count": (2, "1", ""), "a count of batches": (2, "len(window)", ""), "no count of one": (1, "1", "")}
+ASKED = {
+    "no count": (2, "1", ""),
+    "a count of batches": (2, "len(window)", ""),
+    "no count of one": (1, "1", ""),
+}
 
 
 def outcome(code):

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a child does that goes through an epoch of a few batches: it notes what each gave, and what is printed behind."""
 
+import math
 import weakref
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -112,6 +113,7 @@ class EpochChild:
     def _finish(self, seen: ChildOutcome) -> None:
         self._values.end_batch()
         seen.values = self._values.series(len(self._plan.sizes))
+        seen.values_within = self._values.series_with_gaps(len(self._plan.sizes))
         seen.divided = self._values.divided
 
 
@@ -157,12 +159,17 @@ class ReadValues(TorchFunctionMode):
         self._batches.append(self._of_batch)
         self._of_batch = {}
 
-    def series(self, count: int) -> dict[str, list[float]]:
-        """Return the values that each of so many batches gave once at a line."""
+    def series_with_gaps(self, count: int) -> dict[str, list[float]]:
+        """Return the values that were read at a line at most once in each of so many batches; NaN where none was."""
         batches = self._batches[:count]
         sources = {source: None for each in batches for source in each}
         return {
-            source: [each[source][0] for each in batches]
+            source: [each.get(source, [math.nan])[0] for each in batches]
             for source in sources
-            if len(batches) == count and all(len(each.get(source, ())) == 1 for each in batches)
+            if all(len(each.get(source, ())) <= 1 for each in batches)
         }
+
+    def series(self, count: int) -> dict[str, list[float]]:
+        """Return the values that each of so many batches gave once at a line."""
+        known = self.series_with_gaps(count) if len(self._batches) >= count else {}
+        return {source: each for source, each in known.items() if not any(map(math.isnan, each))}

@@ -80,7 +80,7 @@ class EpochExperiment:
             raise ExperimentNotTriedError("the script left the epoch before its loader had no further batch")
         return found
 
-    def is_mean_of_batch(self, source: str) -> bool:
+    def _is_mean_of_batch(self, source: str) -> bool:
         """Tell whether values are means over the examples of their batch: they stay where each stands twice, and sums do not."""
         before = self.outcome().values.get(source, [math.nan])[0]
         after = self.outcome(doubled=True).values.get(source, [math.nan])[0]
@@ -101,7 +101,8 @@ class EpochExperiment:
         known = False
         for figure, formula, source, mean in found.formulas():
             known = True
-            if formula is not None and self.is_mean_of_batch(source):
+            is_count = formula in (BY_EXAMPLES, BY_BATCHES)
+            if formula is not None and (not is_count or self._is_mean_of_batch(source)):
                 yield WrongFigure(figure, formula, source, mean, is_within=True)
         return known
 
@@ -120,7 +121,7 @@ class EpochExperiment:
             for source, series in moving.items():
                 if formula := self._wrong(figure, series):
                     known = True
-                    if self.is_mean_of_batch(source):
+                    if self._is_mean_of_batch(source):
                         yield WrongFigure(figure, formula, source, sum(series) / len(series))
         return known
 

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Figures that are printed within an epoch, compared with the values of the batches since the last one, or since the epoch began."""
 
+import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -39,20 +40,15 @@ class FiguresWithin:
                 before = self._by_words.setdefault(_COUNTS.sub("#", figure.before), [])
                 before.append(_PrintedAt(figure, number, before[-1].last if before else 0))
 
-    @property
-    def series(self) -> Mapping[str, Sequence[float]]:
-        """The values of the batches, by the line."""
-        return self._found.values
-
     def formulas(self) -> Iterator[tuple[PrintedFigure, str | None, str, float]]:
         """Yield each kind of figure that is made of values: the last one, how if by no formula of a mean, where, and their mean."""
         for printed in self._by_words.values():
             if len(printed) < _LEAST_FIGURES or any(each.last == each.since for each in printed):
                 continue
-            for source, values in self.series.items():
+            for source, values in self._found.values_within.items():
                 if (known := self._formula(printed, source, values)) is not None:
                     last = printed[-1]
-                    own = values[last.since : last.last]
+                    own = [each for each in values[last.since : last.last] if not math.isnan(each)]
                     yield last.figure, known or None, source, sum(own) / len(own)
                     break
 
@@ -71,7 +67,11 @@ class FiguresWithin:
     def _of_divided(self, source: str) -> str:
         """Return that a loss was divided for an accumulation, where it was."""
         divisor = self._found.divided.get(source)
-        return f"the loss divided by the {self._window} of an accumulation" if divisor == self._window > 1 else ""
+        return (
+            f"the loss divided by the {self._window} of an accumulation"
+            if divisor == self._window > 1
+            else ""
+        )
 
     def _made(self, printed: _PrintedAt, values: Sequence[float], since: int) -> set[str]:
         own, sizes = values[since : printed.last], self._sizes[since : printed.last]

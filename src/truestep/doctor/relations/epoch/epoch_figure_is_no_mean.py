@@ -46,7 +46,11 @@ class EpochFigureIsNoMean(EpochRelation):
     def try_out(self, experiment: "EpochExperiment") -> Iterator[BrokenRelation]:
         """Compare what a child prints behind an epoch of a few batches with the values of these."""
         for told in experiment.wrong_figures():
-            where = "within an epoch" if told.is_within else f"behind an epoch of {experiment.num_batches} batches"
+            where = (
+                "within an epoch"
+                if told.is_within
+                else f"behind an epoch of {experiment.num_batches} batches"
+            )
             message = (
                 f"{where} {told.figure.text} is printed (behind {told.figure.before!r}): "
                 f"{told.formula} of the values at {told.source}, whose mean is {told.mean:.4g}"
