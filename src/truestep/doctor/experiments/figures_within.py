@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Figures that are printed within an epoch, compared with the values of the batches since the last one, or since the epoch began."""
+"""Figures that are printed within an epoch, compared with the values of the batches since the last one, or of all so far."""
 
 import math
 import re
