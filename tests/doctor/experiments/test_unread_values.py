@@ -5,7 +5,7 @@ import pytest
 from doctor.experiments.test_relations import pytestmark as needs_forks
 from doctor.experiments.test_relations import watched
 
-from truestep.doctor.experiments.unread_names import name_never_read
+from truestep.core.call_site import name_never_read
 from truestep.doctor.finding import Severity
 
 pytestmark = needs_forks
