@@ -268,7 +268,7 @@ def test_a_notebook_is_told_which_cell_to_run_again(tmp_path, monkeypatch):
     run = made(has_learner=True)
     for _epoch in run.epochs(1):
         pass
-    monkeypatch.setattr("truestep.run.made_late.is_interactive_session", lambda: True)
+    monkeypatch.setattr("truestep.run.notebook.is_interactive_session", lambda: True)
     with pytest.raises(ts.OptionError, match=r"run the cell with ts\.Run\(\.\.\.\) once more"):
         run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), name="other")
     run.save()

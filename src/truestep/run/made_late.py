@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING
 
 from truestep.core.call_site import user_call_site
 from truestep.core.errors import OptionError
-from truestep.run.notebook import is_interactive_session
 
 if TYPE_CHECKING:
     from truestep.run.cursor import RunCursor
@@ -31,6 +30,10 @@ def refuse_in_run_loop(cursor: "RunCursor") -> None:
 def refuse_after_run_start(call: str, holds: str, *, started: bool) -> None:
     """Raise an OptionError where something that checkpoints hold is made after the run had begun."""
     if started:
+        from truestep.run.notebook import (
+            is_interactive_session,
+        )  # here, so that the name of a run loads few modules
+
         again = " In a notebook, run the cell with ts.Run(...) once more, and then this one: the run goes on from its last save."
         raise OptionError(
             f"{call} came after the run had begun, so a resumed run could not have put {holds} back in time. Call it before the "
