@@ -295,6 +295,8 @@ class SteppersOutOfSight:
     def _given_later(self, home: SourceModule, held: ast.expr) -> Iterator[ast.expr]:
         """Yield what an object is given by its other methods and by assignments: `trainer.optimizer = opt`."""
         place = dotted(held)
+        if not place:
+            return
         for call in home.all(ast.Call):
             if isinstance(call.func, ast.Attribute) and dotted(call.func.value) == place:
                 yield call
