@@ -29,8 +29,6 @@ _CHOOSE = frozenset({"getitem", "__getitem__", "embedding", "gather", "index_sel
 _FOR_READERS = frozenset({"softmax", "log_softmax", "sigmoid", "argmax", "max", "topk"})
 
 
-
-
 class _Statement(NamedTuple):
     code: CodeType
     start: int
@@ -135,7 +133,9 @@ class FollowedValues(TorchFunctionMode):
 def _other_numbers(value: Tensor) -> Tensor:
     if value.dtype is torch.bool:
         return ~value
-    return value * float("nan") if value.is_floating_point() or value.is_complex() else torch.zeros_like(value)
+    return (
+        value * float("nan") if value.is_floating_point() or value.is_complex() else torch.zeros_like(value)
+    )
 
 
 def _codes_of_stack() -> Iterator[CodeType]:
