@@ -34,8 +34,8 @@ class OneOutputAsClasses(SourceCheck):
     Fix: a sigmoid, or `> 0` on the logit; or two outputs.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/main.py:27;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20; 186 repositories:
-    said 2 times, not judged.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20; 186 repositories: said
+    2 times, not judged; bed P: 0 true, 1 false.
     """
 
     code = "LOSS023"

@@ -35,7 +35,7 @@ class BatchesCountedPerEpoch(SourceCheck):
 
     Fix: {"scheduler": scheduler, "interval": "step"}.
 
-    Evidence: 186 repositories: said 1 times, not judged; bed D: 2 true, 0 false.
+    Evidence: 186 repositories: said 1 times, not judged; beds D, P: 2 true, 1 debatable, 0 false.
     """
 
     code = "SCHED012"

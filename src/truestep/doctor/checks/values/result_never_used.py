@@ -48,7 +48,8 @@ class ResultNeverUsed(SourceCheck):
 
     Fix: use the result, or delete the line.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O: 11 true, 43 debatable, 4 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P: 11 true, 43 debatable, 5
+    false.
     """
 
     code = "VALUE001"
