@@ -567,3 +567,92 @@ def test_a_train_of_its_own_beside_another_program(files: dict[str, str], severi
     texts = {"shared.py": "x = 1\n", "main.py": OWN_TRAIN} | files
     reading = read_texts({name: IMPORTS + text for name, text in texts.items()})
     assert [each.severity for each in reading.findings if each.code == "EVAL009"] == [severity]
+
+
+# ── EVAL002 and EVAL008: layers of branches that this model never takes ────────────────────────
+
+EVALUATED = """
+class Block(nn.Module):
+    def __init__(self, n, kind=None):
+        super().__init__()
+        if kind == "down":
+            self.norm = nn.LayerNorm(n)
+        elif kind == "up":
+            self.norm = nn.BatchNorm1d(n)
+        else:
+            self.norm = nn.Identity()
+    def forward(self, x):
+        return self.norm(x)
+def norm(kind, n):
+    return nn.BatchNorm1d(n) if kind == "batch" else nn.LayerNorm(n)
+class Net(nn.Module):
+    def __init__(self, kind="down", rate=0.5):
+        super().__init__()
+        self.first = MADE
+    def forward(self, x, drops=False):
+        return self.first(x)
+parser = argparse.ArgumentParser()
+parser.add_argument("--kind")
+args = parser.parse_args()
+net = Net(GIVEN)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(3):
+    for x, y in train_loader:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+    with torch.no_grad():
+        for x, y in test_loader:
+            print(F.mse_loss(net(x), y))
+"""
+MADE_AND_TOLD = [
+    ('Block(3, kind="down")', "", []),
+    ("Block(3, kind)", "", []),
+    ("nn.Sequential(Block(3), Block(3, 'down'))", "", []),
+    ('norm("layer", 3)', "", []),
+    ("norm(kind, 3)", "'layer'", []),
+    ("nn.Dropout(rate)", "rate=0.0", []),
+    ('Block(3, kind="up")', "", [BUG]),
+    ("Block(3, kind)", "'up'", [BUG]),
+    ("nn.Sequential(Block(3), Block(3, 'up'))", "", [BUG]),
+    ("norm(kind, 3)", "'batch'", [BUG]),
+    ("nn.Dropout(rate)", "", [BUG]),
+    ("Block(3, kind)", "args.kind", [RISK]),
+    ("norm(kind, 3)", "args.kind", [RISK]),
+    ('nn.BatchNorm1d(3) if kind == "batch" else nn.LayerNorm(3)', "kind=args.kind", [RISK]),
+]
+
+
+@pytest.mark.parametrize(("made", "given", "severities"), MADE_AND_TOLD)
+def test_layers_of_branches_of_a_constructor(made: str, given: str, severities: list[Severity]) -> None:
+    assert told("EVAL002", EVALUATED.replace("MADE", made).replace("GIVEN", given)) == severities
+
+
+PREDICTS = """
+class Net(nn.Module):
+    def __init__(self, drops=False):
+        super().__init__()
+        self.drop, self.last, self.drops = None, nn.Linear(3, 3), drops
+        self.drop = nn.Dropout(0.5)
+    def forward(self, x, is_training=False):
+        WITHIN
+        return self.last(x)
+net = Net()
+net.load_state_dict(torch.load("net.pt"))
+print(net(CALLED))
+"""
+CALLED = [
+    ("if is_training: x = self.drop(x)", "x, False", []),
+    ("if is_training: x = self.drop(x)", "x", []),
+    ("x = self.drop(x) if is_training else x", "x, is_training=False", []),
+    ("if self.drops: x = self.drop(x)", "x", []),
+    ("if is_training: x = self.drop(x)", "x, True", [BUG]),
+    ("x = self.drop(x)", "x, False", [BUG]),
+    ("if self.training: x = self.drop(x)", "x", [BUG]),
+    ("if is_training: x = self.drop(x)", "x, is_training=flag()", [RISK]),
+]
+
+
+@pytest.mark.parametrize(("within", "called", "severities"), CALLED)
+def test_a_layer_that_a_call_leaves_out(within: str, called: str, severities: list[Severity]) -> None:
+    assert told("EVAL008", PREDICTS.replace("WITHIN", within).replace("CALLED", called)) == severities

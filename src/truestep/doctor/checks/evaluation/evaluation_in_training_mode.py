@@ -71,7 +71,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
             for forward in [*known, *(each for each in _measurements_of(module, trace) if each not in known)]:
                 if _mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
-                layers = sensitive_layers(module, forward.receiver)
+                layers = sensitive_layers(module, forward.receiver, forward.node)
                 if layers is None:
                     yield Unsure(
                         forward.node, "whether the model has dropout or batch norm can't be seen from here"
@@ -79,6 +79,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 elif layers:
                     names = ", ".join(sorted(layers))
                     certain = forward in known and is_of_held_out(module, trace, forward)
+                    certain = certain and any(layers.values())
                     severity = BUG if certain and not _another_set_before(trace, forward) else RISK
                     yield At(
                         forward.node, f"The model is evaluated in training mode; it has {names}.", severity
