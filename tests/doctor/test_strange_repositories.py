@@ -429,6 +429,93 @@ def test_rows_that_keep_the_order_of_a_file(rows: str) -> None:
     assert told("DATA001", code) == [RISK]
 
 
+PARTED = [
+    "rows, rest = torch.utils.data.random_split(ROWS, [8, 2])",
+    "rows = torch.utils.data.random_split(ROWS, [8, 2])[0]",
+    "parts = torch.utils.data.random_split(ROWS, [8, 2])\nrows = parts[0]",
+    "def parts(data):\n    a, b = torch.utils.data.random_split(data, [8, 2])\n    return a, b\nrows, rest = parts(ROWS)",
+]
+
+
+@pytest.mark.parametrize("rows", PARTED)
+def test_rows_that_random_split_mixed(rows: str) -> None:
+    for given in ("", ", shuffle=False"):
+        code = ORDERED.replace("ROWS", rows.replace("ROWS", 'np.load("a.npy")')).replace("MIXED", "True")
+        assert told("DATA001", code.replace("GIVEN", given)) == [QUESTION]
+
+
+WINDOWS = """
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, x):
+        self.x, self.n = x, 9
+    def __len__(self):
+        return 90
+    def __getitem__(self, index):
+        return ITEM
+rows = Rows(np.load("a.npy"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("item", "severity"),
+    [
+        ("self.x[index : index + self.n]", QUESTION),
+        ("torch.tensor(self.x[index : index + 9]), self.x[index + 9]", QUESTION),
+        ("self.x.iloc[index - 9 : index]", QUESTION),
+        ("self.x[index]", RISK),
+        ("self.x[index][: self.n]", RISK),
+        ("self.x[index, 0:3]", RISK),
+    ],
+)
+def test_windows_of_a_series(item: str, severity: Severity) -> None:
+    code = (
+        ORDERED.replace("ROWS", WINDOWS.replace("ITEM", item)).replace("MIXED", "True").replace("GIVEN", "")
+    )
+    assert told("DATA001", code) == [severity]
+
+
+NAMED = """
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+train_loader = DataLoader(ImageFolder("train"), batch_size=32)
+"""
+LEARNS = (
+    "for x, y in train_loader:\n    opt.zero_grad()\n    F.mse_loss(net(x), y).backward()\n    opt.step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("used", "severity"),
+    [
+        (
+            "def mean(loader):\n    return sum(x.mean() for x, _ in loader)\nprint(mean(train_loader))\n",
+            QUESTION,
+        ),
+        ("x, y = next(iter(train_loader))\nprint(x.shape)\n", QUESTION),
+        ("import engine\nengine.run(net, train_loader)\n", QUESTION),
+        (LEARNS, RISK),
+        (
+            "def fit(loader):\n"
+            + textwrap.indent(LEARNS.replace("train_loader", "loader"), "    ")
+            + "fit(train_loader)\n",
+            RISK,
+        ),
+    ],
+)
+def test_a_loader_that_is_named_for_training(used: str, severity: Severity) -> None:
+    assert told("DATA001", NAMED + used) == [severity]
+
+
+def test_a_try_of_a_file_that_others_import() -> None:
+    tried = "if __name__ == '__main__':\n" + textwrap.indent(NAMED + LEARNS, "    ")
+    for user, severity in (("import model\n", QUESTION), ("x = 1\n", RISK)):
+        files = {"model.py": IMPORTS + tried, "main.py": IMPORTS + user}
+        found = [each.severity for each in read_texts(files).findings if each.code == "DATA001"]
+        assert found == [severity]
+
+
 # ── VALUE001: a cut behind the update ─────────────────────────────────────────────────────────
 
 CUT = """

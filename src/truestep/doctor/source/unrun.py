@@ -155,7 +155,11 @@ class NamedDefinitions:
             return False
         name, tree = definition.name, self.index.tree_of(definition)
         # what a file that nothing imports defines is seen by itself alone
-        if name in self._names[None if tree in self._imported else tree] or definition.decorator_list or _CALLED_BY_OTHERS.search(name):
+        if (
+            name in self._names[None if tree in self._imported else tree]
+            or definition.decorator_list
+            or _CALLED_BY_OTHERS.search(name)
+        ):
             return True
         if not isinstance(owner, ast.ClassDef):
             return False
