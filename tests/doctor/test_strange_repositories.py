@@ -743,3 +743,141 @@ CALLED = [
 @pytest.mark.parametrize(("within", "called", "severities"), CALLED)
 def test_a_layer_that_a_call_leaves_out(within: str, called: str, severities: list[Severity]) -> None:
     assert told("EVAL008", PREDICTS.replace("WITHIN", within).replace("CALLED", called)) == severities
+
+
+# ── EVAL030: a column that another arm makes ──────────────────────────────────────────────────
+
+ARMS = """
+net, kind = nn.Linear(3, 5), input()
+for x, labels in [(torch.ones(2, 3), torch.ones(2))]:
+    labels = labels.long().view(-1)
+    logits = net(x)
+    ARMS
+"""
+COLUMN = "        labels = labels.unsqueeze(-1)\n"
+COMPARED = "        print(logits.argmax(1) == labels)\n"
+ARMS_APART = [
+    f'if kind == "count":\n{COLUMN}    else:\n{COMPARED}',
+    f'if kind == "a":\n{COMPARED}    elif kind == "count":\n{COLUMN}    else:\n{COMPARED}',
+    f'if kind == "a":\n{COLUMN}    elif kind == "b":\n        print(1)\n    else:\n{COMPARED}',
+]
+ARMS_JOINED = [
+    f'if kind == "count":\n{COLUMN}{COMPARED}',
+    f'if kind == "a":\n        print(1)\n    else:\n{COLUMN}{COMPARED}',
+]
+
+
+@pytest.mark.parametrize("arms", ARMS_APART)
+def test_a_column_of_another_arm(arms: str) -> None:
+    assert told("EVAL030", ARMS.replace("ARMS", arms)) == []
+
+
+@pytest.mark.parametrize("arms", ARMS_JOINED)
+def test_a_column_of_the_same_arm(arms: str) -> None:
+    assert told("EVAL030", ARMS.replace("ARMS", arms)) == [BUG]
+
+
+# ── LOSS023: an arm for several classes ───────────────────────────────────────────────────────
+
+SEVERAL = """
+net = nn.Sequential(nn.Linear(2, 8), nn.Linear(8, 1))
+def show(y, x, multi=False):
+    logits = net(x)
+    if TEST:
+        return torch.softmax(logits, dim=1)
+    return logits.sigmoid()
+show(torch.ones(2), torch.ones(2, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "severities"),
+    [
+        ("len(torch.unique(y)) > 2", []),
+        ("y.unique().numel() > 2", []),
+        ("logits.shape[1] > 1", []),
+        ("logits.size(-1) != 1", []),
+        ("x.sum() > 0", [BUG]),
+        ("True", [BUG]),
+        ("show", [BUG]),
+    ],
+)
+def test_a_softmax_for_several_classes(test: str, severities: list[Severity]) -> None:
+    assert told("LOSS023", SEVERAL.replace("TEST", test)) == severities
+
+
+# ── SCHED001 and SCHED008: a place set by hand, a group made anew ─────────────────────────────
+
+FIRST = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 0.9**epoch)
+other = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 0.9**epoch)
+SET
+for epoch in range(3):
+    scheduler.step()
+    for x, y in [(torch.ones(2, 3), torch.ones(2, 3))]:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "severities"),
+    [
+        ("scheduler.last_epoch = -1", []),
+        ("start = 4\nscheduler.last_epoch = start - 1", []),
+        ("def go_on(start):\n    scheduler.last_epoch = start - 1\ngo_on(3)", []),
+        ("other.last_epoch = -1", [BUG]),
+        ("print(scheduler.last_epoch)", [BUG]),
+        ("", [BUG]),
+    ],
+)
+def test_a_schedule_that_is_set_back(given: str, severities: list[Severity]) -> None:
+    assert told("SCHED001", FIRST.replace("SET", given)) == severities
+
+
+ANEW = """
+net, rate = nn.Linear(3, 3), 0.1
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def reset(rate):
+    opt.defaults["lr"] = rate
+    BEHIND
+reset(0.2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "severities"),
+    [
+        ("opt.param_groups = []\n    opt.add_param_group(dict(params=net.parameters()))", []),
+        ("opt.param_groups.clear()\n    opt.add_param_group(dict(params=net.parameters()))", []),
+        ("opt.add_param_group({'params': [nn.Parameter(torch.ones(2))]})", []),
+        ("opt.step()", [BUG]),
+        ("print(net)", [BUG]),
+        ("opt.state.clear()", [BUG]),
+    ],
+)
+def test_defaults_that_a_new_group_reads(behind: str, severities: list[Severity]) -> None:
+    assert told("SCHED008", ANEW.replace("BEHIND", behind)) == severities
+
+
+# ── PARAM019: a misspelt constructor without anything to construct ────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("body", "severities"),
+    [
+        ("super().__init__()", []),
+        ("super(Net, self).__init__()", []),
+        ('"""Nothing."""\n        super().__init__()\n        pass', []),
+        ("nn.Module.__init__(self)", []),
+        ("super().__init__()\n        self.last = nn.Linear(2, 2)", [BUG]),
+        ("self.size = 3", [BUG]),
+        ("super().__init__()\n        self.reset()", [BUG]),
+    ],
+)
+def test_a_misspelt_constructor(body: str, severities: list[Severity]) -> None:
+    code = f"class Net(nn.Module):\n    def __init_(self):\n        {body}\n    def forward(self, x):\n        return x\n"
+    assert told("PARAM019", code) == severities

@@ -293,7 +293,9 @@ class ReachingBindings:
 
     def _comes_again(self, binding: Binding, made: Binding | None, above: set[ast.AST]) -> bool:
         """Tell a binding that an earlier turn of a loop may have come to, after what made the value for certain."""
-        loops = [each for each in self.index.ancestors(binding.node) if isinstance(each, (ast.For, ast.While))]
+        loops = [
+            each for each in self.index.ancestors(binding.node) if isinstance(each, (ast.For, ast.While))
+        ]
         anew = list(self.index.ancestors(made.node)) if made is not None else []
         return any(each in above and each not in anew for each in loops)
 
