@@ -107,9 +107,11 @@ USES = "def make():\n    return Short()\n"
         (SHORT, "", "risk"),  # a file that nobody imports, beside the program
         (SHORT + USES, "", "risk"),
         (SHORT + "class Larger(Short):\n    pass\n", "Short = 3\nprint(Short)\n", "risk"),  # another Short
-        (SHORT + USES, "import importlib\nimportlib.import_module('fit').fit(1, 2, [])\n", "risk"),
         (SHORT, "from short import other\n", "risk"),
         (SHORT, "import short\n", "risk"),
+        (SHORT, "import importlib\nimportlib.import_module(input()).make()\n", "bug"),
+        (SHORT, "exec('import ' + input())\n", "bug"),
+        (SHORT, "from hydra.utils import instantiate\nnet = instantiate(input())\n", "bug"),
         (SHORT + USES + "net = make()\n", "", "bug"),
         (SHORT + "if __name__ == '__main__':\n    print(Short())\n", "", "bug"),
         (SHORT, "from short import Short\n", "bug"),

@@ -881,3 +881,193 @@ def test_defaults_that_a_new_group_reads(behind: str, severities: list[Severity]
 def test_a_misspelt_constructor(body: str, severities: list[Severity]) -> None:
     code = f"class Net(nn.Module):\n    def __init_(self):\n        {body}\n    def forward(self, x):\n        return x\n"
     assert told("PARAM019", code) == severities
+
+
+# ── VALUE040: what stands in for a library, and what a page cuts out ──────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("head", "severities"),
+    [
+        ("try:\n    from tqdm import tqdm\nexcept ImportError:\n    def tqdm(x): return x", []),
+        ("try:\n    from tqdm import tqdm\nexcept:\n    def tqdm(x): return x", []),
+        (
+            "try:\n    import tqdm as bars\n    tqdm = bars.tqdm\nexcept ModuleNotFoundError:\n    def tqdm(x):\n        return x",
+            [],
+        ),
+        ("def tqdm(x): return x", [BUG]),
+        ("if True:\n    def tqdm(x): return x", [BUG]),
+    ],
+)
+def test_a_function_that_stands_in_for_a_library(head: str, severities: list[Severity]) -> None:
+    assert told("VALUE040", f"{head}\nfor x in tqdm([1], leave=False):\n    print(x)\n") == severities
+
+
+def test_a_method_that_a_page_shows_without_its_class() -> None:
+    cut = "def mask(self, query, key):\n    return torch.ones(2)\ndef both(x):\n    return mask(x, x)\n"
+    page = f"# Masks\n\n```python\n{IMPORTS}{cut}```\n"
+    assert not [each for each in read_texts({"README.md": page}).findings if each.code == "VALUE040"]
+    assert told("VALUE040", cut + "both(1)\n") == [BUG]
+
+
+# ── VALUE019: options that are given nothing ──────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("given", "severity"),
+    [
+        ('""', ADVICE),
+        ("[]", ADVICE),
+        ("args=[]", ADVICE),
+        ("args=()", ADVICE),
+        ("", RISK),
+        ("None", RISK),
+        ('["--big", "False"]', RISK),
+    ],
+)
+def test_options_that_are_given_nothing(given: str, severity: Severity) -> None:
+    code = "parser = argparse.ArgumentParser()\nparser.add_argument('--big', type=bool, default=True)\n"
+    assert told("VALUE019", f"{code}print(parser.parse_args({given}).big)\n") == [severity]
+
+
+# ── GRAD011: a later backward behind a switch ─────────────────────────────────────────────────
+
+KEEPS = """
+net, other = nn.Linear(3, 3), nn.Linear(3, 3)
+opt = torch.optim.SGD([*net.parameters(), *other.parameters()], lr=0.1)
+parser = argparse.ArgumentParser()
+parser.add_argument("--both", action="store_true")
+args = parser.parse_args()
+def fit(both):
+    for x in [torch.ones(2, 3)]:
+        opt.zero_grad()
+        y = net(x)
+        y.mean().backward(retain_graph=True)
+        LATER
+        opt.step()
+fit(args.both)
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "severities"),
+    [
+        ("if both: other(y).mean().backward()", []),
+        ("if both and args.both:\n            loss = other(y).mean()\n            loss.backward()", []),
+        ("if not both: print(y)\n        else: other(y).sum().backward()", []),
+        ("if both: print(y)", [RISK]),
+        ("if both: other(net(x)).mean().backward()", [RISK]),
+        ("pass", [RISK]),
+    ],
+)
+def test_a_graph_that_a_switch_needs(later: str, severities: list[Severity]) -> None:
+    assert told("GRAD011", KEEPS.replace("LATER", later)) == severities
+
+
+# ── DATA002: one batch to look at ─────────────────────────────────────────────────────────────
+
+LOOKED_AT = """
+from torch.utils.data import DataLoader
+from torchvision.datasets import MNIST
+test_loader = DataLoader(MNIST("."), batch_size=32, drop_last=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "severities"),
+    [
+        ("batches = iter(test_loader)\nx, y = next(batches)\nprint(x.shape)\n", []),
+        ("x, y = next(iter(test_loader))\nprint(x.shape)\n", []),
+        ("first = next(iter(test_loader))\nagain = next(iter(test_loader))\nprint(first)\n", []),
+        ("for x, y in test_loader:\n    print(x)\n", [RISK]),
+        ("batches = iter(test_loader)\nfor i in range(9):\n    print(next(batches))\n", [RISK]),
+        ("for x, y in iter(test_loader):\n    print(x)\n", [RISK]),
+        ("x, y = next(iter(test_loader))\nprint(len(test_loader))\n", [RISK]),
+    ],
+)
+def test_one_batch_to_look_at(used: str, severities: list[Severity]) -> None:
+    assert told("DATA002", LOOKED_AT + used) == severities
+
+
+# ── PARAM001, VALUE001, VALUE013 ──────────────────────────────────────────────────────────────
+
+LISTED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(3, 3) for _ in range(4)]
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "severity"),
+    [
+        ("print(Net()(torch.ones(2, 3)))\n", QUESTION),
+        ("net = Net()\ny = net(torch.ones(2, 3).float())\nprint(y)\n", QUESTION),
+        ("net = Net().cuda()\nprint(net(torch.ones(2, 3)))\n", BUG),
+        ("opt = torch.optim.SGD(Net().parameters(), lr=0.1)\n", BUG),
+        ("torch.save(Net(), 'net.pt')\n", BUG),
+        ("", BUG),
+    ],
+)
+def test_layers_of_a_model_that_is_only_applied(used: str, severity: Severity) -> None:
+    assert told("PARAM001", LISTED + used) == [severity]
+
+
+HANDED_OVER = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def fit(model, data, criterion):
+    for x, label in data:
+        opt.zero_grad()
+        loss = model(x, label)
+        LATER
+        loss.backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "severity"),
+    [
+        ("label = torch.LongTensor(label).cuda()", ADVICE),
+        ("label = torch.tensor(label).to('cuda')", ADVICE),
+        ("label = torch.as_tensor(label)", ADVICE),
+        ("label = torch.softmax(label, 1)", RISK),
+        ("label = torch.softmax(label, 1).cuda()", RISK),
+    ],
+)
+def test_a_conversion_that_nothing_uses(later: str, severity: Severity) -> None:
+    assert told("VALUE001", HANDED_OVER.replace("LATER", later)) == [severity]
+
+
+KEPT_BEFORE = """
+class Net(nn.Module):
+    def forward(self, x, y):
+        BEFORE
+        return self.fit(x, y)
+    def fit(self, x, y):
+        x = self.rows(y)
+        return x + 1
+    def rows(self, y):
+        return self.bags[y]
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "severities"),
+    [
+        ("self.bags = self.read(x)", []),
+        ("self.bags = x", []),
+        ("self.bags, self.n = x * 2, 3", []),
+        ("self.bags = self.read(y)", [RISK]),
+        ("print(x)", [RISK]),
+        ("bags = self.read(x)", [RISK]),
+    ],
+)
+def test_a_parameter_that_the_object_keeps(before: str, severities: list[Severity]) -> None:
+    assert told("VALUE013", KEPT_BEFORE.replace("BEFORE", before)) == severities

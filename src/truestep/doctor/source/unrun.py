@@ -28,11 +28,11 @@ def is_never_run(module: SourceModule, node: ast.AST) -> bool:
 def unnamed_definition(module: SourceModule, node: ast.AST) -> str | None:
     """Return the name of the function or class around a node that nothing names of what runs in the program.
 
-    None, too, where its users may be out of sight: in a file that nothing imports and that starts nothing, if it is
-    read alone. Of a whole repository all that could use it is read.
+    None, too, where its users may be out of sight: in a file that nothing imports and that starts nothing, unless all
+    files of its repository are read and none finds another by a text.
     """
     runs = module.program.is_imported() or any(map(_starts, module.tree.body))
-    if not runs and not module.program.is_of_repository():
+    if not runs and not module.program.has_users_in_sight():
         return None
     return module.program.answer(NamedDefinitions).lacking(node)
 
@@ -103,7 +103,12 @@ class NamedDefinitions:
         for file in () if self.is_open else files:
             for node in file.all(ast.Name, ast.Attribute, ast.Constant):
                 self._used.setdefault(self._around(node), set()).update(_names_in(node))
-        self._imported = {file.tree for file in files if file.program.is_imported()}
+        # what a file that nothing imports defines is seen by itself alone
+        self._alone = {
+            file.tree
+            for file in files
+            if file.program.has_users_in_sight() and not file.program.is_imported()
+        }
         self._names: dict[ast.Module | None, set[str]] = {None: set()}  # by file, and of all
         self.found: set[ast.AST] = set()
         own = [[*file.named_functions, *file.all(ast.ClassDef)] for file in files]
@@ -156,7 +161,7 @@ class NamedDefinitions:
         name, tree = definition.name, self.index.tree_of(definition)
         # what a file that nothing imports defines is seen by itself alone
         if (
-            name in self._names[None if tree in self._imported else tree]
+            name in self._names[tree if tree in self._alone else None]
             or definition.decorator_list
             or _CALLED_BY_OTHERS.search(name)
         ):
