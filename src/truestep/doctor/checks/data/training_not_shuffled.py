@@ -78,11 +78,8 @@ class TrainingNotShuffled(SourceCheck):
                 told.add(node)
                 # what is named for training alone may be for a mean of the data, a look at them, or a library
                 asks = each not in trained or _may_be_meant(module, each.node, node)
-                yield At(
-                    node,
-                    "The training loader yields the data in its own order.",
-                    QUESTION if asks else RISK,
-                )
+                text = "The training loader yields the data in its own order."
+                yield At(node, text, QUESTION if asks else RISK)
         for call in dict.fromkeys(_learned_from(module)):
             yield At(call, "The training batches come in the data's own order.", RISK)
 
