@@ -471,6 +471,21 @@ def test_what_a_notebook_keeps_that_never_resumes_is_a_question(saved: str) -> N
     assert told("SAVE005", {"main.py": program}) == [Severity.RISK]
 
 
+OTHERS_LOADED = [
+    "net.load_state_dict(torch.load('pretrained.pt'))",
+    "data = torch.load('data.pt')",
+    "net = AutoModel.load('zoo')",
+    "rows = np.load('rows.npy')\nnet.load_state_dict(torch.hub.load_state_dict_from_url(URL))",
+    "best = torch.load('best.pt')\nnet.load_state_dict(best['net'])\nprint(best['epoch'])",
+]
+
+
+@pytest.mark.parametrize("before", OTHERS_LOADED)
+def test_what_a_notebook_loads_that_is_no_training_leaves_it_a_question(before: str) -> None:
+    program = KEEPS.format(before=before, first=0, saved=SAVED[0])
+    assert told("SAVE005", {"main.ipynb": program}) == [Severity.QUESTION]
+
+
 @pytest.mark.parametrize("before", RESUMED)
 def test_what_a_notebook_goes_on_from_is_told(before: str) -> None:
     program = KEEPS.format(before=before, first="first", saved=SAVED[0])

@@ -118,10 +118,7 @@ class Protocol:
         return self._found[call]
 
     def _recognised(self, call: ast.Call) -> Iterator[Found]:
-        name = self.module.qualify(call.func)
-        if name is None and isinstance(call.func, ast.Call):  # `torch.autocast("cpu")(function)`
-            name = self.module.qualify(call.func.func)
-            name = name if name is not None and name.startswith("torch.") else None
+        name = self._name_of(call.func)
         if name == "truestep.update":
             several = argument(call, 0, "learners")
             for each in several.elts if isinstance(several, (ast.List, ast.Tuple)) else ():
@@ -209,6 +206,14 @@ class Protocol:
         if isinstance(node, ast.Attribute) and node.attr == "data":
             node = node.value
         return isinstance(node, ast.Attribute) and node.attr == "grad"
+
+    def _name_of(self, called: ast.expr) -> str | None:
+        """Return the full name of what is called; of `torch.autocast("cpu")(function)` that of autocast."""
+        name = self.module.qualify(called)
+        if name is None and isinstance(called, ast.Call):
+            above = self.module.qualify(called.func) or ""
+            return above if above.startswith("torch.") else None
+        return name
 
     def _begins_schedule(self, call: ast.Call) -> bool:
         """Tell `super().__init__(optimizer)` of a schedule over torch's, which does nothing else with it."""

@@ -265,7 +265,7 @@ class ReachingBindings:
         return kept or [each for each in bindings if each.how == "parameter"]
 
     def _reach_inside(self, name: ast.Name, owner: Scope | None, bindings: list[Binding]) -> list[Binding]:
-        """Return the bindings of an outer scope that a function's body can read: what was replaced before it stood is gone."""
+        """Return the bindings of an outer scope that a function can read: none that was replaced before it stood there."""
         above = set(self.index.ancestors(name))
         outer = [
             each for each in above if isinstance(each, ast.stmt) and self.index.scope_of.get(each) is owner
