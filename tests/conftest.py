@@ -109,14 +109,19 @@ def pytest_itemcollected(item):
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(config):
+def pytest_collection_modifyitems(config, items):
     """Of a sliced test's cases leave one in so many, and each parameter's values as far as these go; the others are slow."""
-    for (*_, one_in), items in config.stash.get(SLICED, {}).items():
-        left = sorted(items, key=lambda item: zlib.crc32(item.name.encode()))
+    if config.getoption("loadgroup", False):  # as the workers of pytest-xdist are told
+        from support.schedule import write_group_behind_name
+
+        for item in items:
+            write_group_behind_name(item)
+    for (*_, one_in), cases in config.stash.get(SLICED, {}).items():
+        left = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
         # by identity: some can't be hashed, and `indices` numbers the cases where fixtures are not asked
-        values = {item: {(name, id(each)) for name, each in item.callspec.params.items()} for item in items}
+        values = {item: {(name, id(each)) for name, each in item.callspec.params.items()} for item in cases}
         seen = set()
-        for _ in range(-(-len(items) // one_in)):
+        for _ in range(-(-len(cases) // one_in)):
             best = max(left, key=lambda item: len(values[item] - seen))
             seen |= values[best]
             left.remove(best)

@@ -48,3 +48,11 @@ def test_each_worker_runs_what_xdist_would_give_it():
     assert ours == run_of(LoadGroupScheduling)
     assert sorted([*ours[0]["slow"], *ours[0]["fast"]]) == sorted(TESTS)
     assert ours[1:] == (True, False)
+
+
+@pytest.mark.xdist_group("schedule")
+def test_a_group_stands_behind_the_names_of_its_tests(request):
+    """The schedule is told names alone: where none has its group, each worker runs a part of each group."""
+    if not request.config.getoption("loadgroup", False):
+        pytest.skip("tests are scheduled by group with --dist loadgroup alone")
+    assert request.node.nodeid.endswith("@schedule")

@@ -5,6 +5,7 @@ import re
 import sys
 import traceback
 from collections.abc import Mapping
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -26,24 +27,39 @@ _REFUSED = re.compile(
 _EXCHANGED = ("safe_open", "serialize_file")
 # names of the modules that have imported a function of safetensors under its name
 _holders: dict[str, set[str]] = {name: set() for name in _EXCHANGED}
-_looked_at: dict[str, object] = {}  # modules of libraries that are imported to their end, by their names
+_not_done: list[
+    str
+] = []  # modules that are looked at each time: the user's, and what is still being imported
+_last: tuple[int, str] = (
+    0,
+    "",
+)  # how many modules there were at the last look, and which of them was the last
 
 
 def look_for_holders() -> None:
     """Look which modules hold what a child exchanges; a child that looked at some thousand would copy 20 MB of memory.
 
-    What a library's module holds is looked for once, and what the user's hold each time.
+    What a library's module holds is looked for once, and what the user's hold each time. The others are not even touched: behind a
+    fork that writes into their memory, which the kernel then has to look after, page by page.
     """
+    global _last
     functions = {name: getattr(safetensors, name) for name in _EXCHANGED}
-    for module, each in list(sys.modules.items()):
-        if _looked_at.get(module) is each:
-            continue
-        names = getattr(each, "__dict__", {})
+    looked = dict.fromkeys([*_not_done, *_imported_since(*_last)])
+    _not_done.clear()
+    for module in looked:
+        names = getattr(sys.modules.get(module), "__dict__", {})
         for name, function in functions.items():
             if names.get(name) is function:
                 _holders[name].add(module)
-        if _is_done(names):
-            _looked_at[module] = each
+        if not _is_done(names):
+            _not_done.append(module)
+    _last = len(sys.modules), next(reversed(sys.modules))
+
+
+def _imported_since(number: int, last: str) -> list[str]:
+    """Return the modules behind so many, of which one is the last; all where some of those are gone."""
+    later = list(islice(reversed(sys.modules), max(0, len(sys.modules) - number) + 1))
+    return later[:-1] if number <= len(sys.modules) and later[-1] == last else list(sys.modules)
 
 
 def _is_done(names: Mapping[str, Any]) -> bool:
