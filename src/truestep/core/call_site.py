@@ -7,6 +7,7 @@ And which variables a function reads, from a call on too, and whether a loop is 
 import dis
 import inspect
 import sys
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
@@ -245,9 +246,9 @@ def name_never_read(code: CodeType, call: int) -> str | None:
         code: of the function, or of a script.
         call: where in it the call is, as `f_lasti` of a frame has it.
     """
-    steps = list(dis.get_instructions(code))  # with those that do nothing: jumps lead to them
-    after = (number for number, each in enumerate(steps) if each.offset > call and each.opname != "NOP")
-    following = next(after, None)
+    steps = _steps(code)
+    begin = bisect_right(steps, call, key=_offset)
+    following = next((at for at in range(begin, len(steps)) if steps[at].opname != "NOP"), None)
     if following is None or not _keeps_a_name(code, steps[following]):
         return None
     accesses = list(_accesses(steps[following]))
@@ -257,12 +258,26 @@ def name_never_read(code: CodeType, call: int) -> str | None:
     return None if _is_read(code, steps, following, name) else name
 
 
-@cache
 def start_of_statement(code: CodeType, call: int) -> int:
     """Return where the statement with a call begins; within one that branches, behind the last branch."""
+    ends = _ends_of_statements(code)
+    return ends[at - 1] if (at := bisect_left(ends, call)) else 0
+
+
+@cache
+def _ends_of_statements(code: CodeType) -> Sequence[int]:
     ends = ("STORE_", "POP_TOP", "POP_JUMP", "JUMP_", "RESUME", "DELETE_")
-    before = (each.offset for each in dis.get_instructions(code) if each.opname.startswith(ends))
-    return max((each for each in before if each < call), default=0)
+    return [each.offset for each in _steps(code) if each.opname.startswith(ends)]
+
+
+@cache
+def _steps(code: CodeType) -> Sequence[dis.Instruction]:
+    """Return what a code does, also what does nothing: jumps lead to it."""
+    return list(dis.get_instructions(code))
+
+
+def _offset(step: dis.Instruction) -> int:
+    return step.offset
 
 
 def _keeps_a_name(code: CodeType, step: dis.Instruction) -> bool:
