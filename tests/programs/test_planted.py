@@ -35,7 +35,7 @@ def test_four_in_five_of_the_planted_mistakes_that_have_a_check_are_named_by_rea
     assert named / len(wrong) >= LEAST_READ
 
 
-@pytest.mark.parametrize("each", [pytest.param(20, marks=pytest.mark.slow), 1])
+@pytest.mark.parametrize("each", [pytest.param(20, marks=(pytest.mark.slow, pytest.mark.timeout(3600))), 1])
 def test_nine_in_ten_of_the_planted_mistakes_that_have_a_check_are_named_by_reading_and_running(each):
     told = {plant.name: [is_named(plant, program) for program in planted(plant, each)] for plant in CHECKED}
     read, named = (sum(one[part] for ones in told.values() for one in ones) for part in (0, 1))
