@@ -113,7 +113,6 @@ IN_SIGHT = [
     ("from datasets import load_dataset", "loader = DataLoader(load_dataset('a')['train'], batch_size=4)"),
     ("", "loader = DataLoader(list(zip(x, y)), batch_size=4)"),
     (f"{OWN}\n{INNER}", "loader = DataLoader(Turned(Rows(x)), batch_size=4)"),
-    (OWN, "seen, kept = torch.utils.data.random_split(Rows(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)"),
     (OWN, "def rows(kind):\n    return Rows(kind)\nloader = DataLoader(rows('train'), batch_size=4)"),
     ("from volumes import Rows" + OWN, "loader = DataLoader(Rows(x), batch_size=4)"),
     (

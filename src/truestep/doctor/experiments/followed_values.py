@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from truestep.core.call_site import name_never_read, start_of_statement
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.unread_names import name_never_read, start_of_statement
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 
 # they give the same numbers, or none of what they are given

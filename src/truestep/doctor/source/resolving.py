@@ -254,8 +254,10 @@ class ReachingBindings:
         above = set(self.index.ancestors(name))
         is_later = [each.line >= name.lineno or self._statement(each) is statement for each in bindings]
         before = [each for each, later in zip(bindings, is_later, strict=True) if not later]
-        before = [each for each in before if not self._is_in_other_arm(each, name, above)]
-        kept, is_certain = self._not_replaced(before, above)
+        others = [each for each in before if self._is_in_other_arm(each, name, above)]
+        kept, is_certain = self._not_replaced([each for each in before if each not in others], above)
+        made = kept[-1] if is_certain else None
+        kept += [each for each in others if self._comes_again(each, made, above)]
         if not is_certain:  # nothing certain came first: what comes later in the same loop may have
             loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
             after = [each for each, later in zip(bindings, is_later, strict=True) if later]
@@ -282,13 +284,20 @@ class ReachingBindings:
         ]
 
     def _is_in_other_arm(self, binding: Binding, name: ast.Name, above: set[ast.AST]) -> bool:
-        """Tell a binding in that arm of an `if` which is not taken where the name is read; a loop around both may come again."""
-        ways = [each for each in self.index.ancestors(binding.node) if each in above]
-        choice = ways[0] if ways else None
-        if not isinstance(choice, ast.If) or any(isinstance(each, (ast.For, ast.While)) for each in ways):
+        """Tell a binding in that arm of an `if` which is not taken where the name is read."""
+        choice = next((each for each in self.index.ancestors(binding.node) if each in above), None)
+        if not isinstance(choice, ast.If):
             return False
         arms = {self._arm(choice, each) for each in (binding.node, name)}
         return arms == {"body", "orelse"}
+
+    def _comes_again(self, binding: Binding, made: Binding | None, above: set[ast.AST]) -> bool:
+        """Tell a binding that an earlier turn of a loop may have come to, after what made the value for certain."""
+        loops = [
+            each for each in self.index.ancestors(binding.node) if isinstance(each, (ast.For, ast.While))
+        ]
+        anew = list(self.index.ancestors(made.node)) if made is not None else []
+        return any(each in above and each not in anew for each in loops)
 
     def _arm(self, choice: ast.If, node: ast.AST) -> str:
         """Return the part of an `if` that a node stands in."""

@@ -39,7 +39,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
     backward().
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I: 1 true, 1
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I, P: 2 true, 1
     false.
     """
 
