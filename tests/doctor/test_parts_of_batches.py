@@ -58,6 +58,8 @@ OF_EACH = (
     "return (net(x).softmax(-1) * gain[:, None]).sum(-1)",
     "return net(x).norm(2, 1)",
     "return CE * torch.ones(3).mean()",
+    "turned = net(x).T\nreturn (turned - turned.mean(0)).square().sum(0)",
+    "return net(x).t().softmax(0)[0]",
 )
 
 
@@ -131,3 +133,16 @@ def test_a_loss_under_a_name_and_one_that_is_normalised_before_its_update():
     )
     assert "normalised(batch[2])" in before
     assert told("GRAD068", before) == []
+
+
+@pytest.mark.parametrize(
+    ("body", "is_told"),
+    [
+        ("return net(x.transpose(0, 1)).square().mean(1)", False),
+        ("each = net(x).permute(1, 2, 0)\n    return each.square().mean(1).sum(1)", False),
+        ("return (net(x) - net(x).mean()).square().sum(2).mean(0)", True),
+    ],
+)
+def test_examples_that_do_not_lead(body, is_told):
+    loss = f"def loss(batch):\n    x, y = batch\n    {body}"
+    assert bool(told("GRAD068", program(loss, update=", split=1, micro_batch=2"))) is is_told

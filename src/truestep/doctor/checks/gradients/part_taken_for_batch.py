@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, receiver_of, walk
 from truestep.doctor.source.protocol import Protocol
@@ -47,6 +48,7 @@ _OUTSIDE = (
 )  # what is given to these is no part of a loss
 _DEEP = 2  # from a loss to a function of the program that takes the statistic
 _TRANSPOSES = ("T", "mT", "t")
+_TURNS = operations(shape="turned") | {*_TRANSPOSES}
 
 
 class PartTakenForBatch(SourceCheck):
@@ -86,7 +88,7 @@ class PartTakenForBatch(SourceCheck):
         micro_batch=.
 
     Evidence: scripts a7 and e1 of a user of GANs and reinforcement learning who tried mistakes for an hour and did not know of it;
-        `tests/doctor/test_parts_of_batches.py` computes the gradients of 29 forms whole and in parts.
+        `tests/doctor/test_parts_of_batches.py` computes the gradients of 31 forms whole and in parts.
     """
 
     code = "GRAD068"
@@ -143,12 +145,17 @@ def _statistics(module: SourceModule, function: Function, axis: int, deep: int =
         each.arg for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
     }
     given = _computed_from(function, names - {"self"})
-    rows = _rows(function, given)
+    passed_over = _rows(function, given)
+    turned = _turned(function)
     found = []
     for each in walk(function):
         operands = _operands(module, each, axis, deep) if isinstance(each, ast.expr) else []
         read = frozenset[str]().union(*(names_read(one) for one in operands))
-        is_of_batch = bool(operands) and all(names_read(one) & given for one in operands) and not read & rows
+        is_of_batch = (
+            bool(operands) and all(names_read(one) & given for one in operands) and not read & passed_over
+        )
+        if _names_axis(each) and (read & turned or any(map(_turns, operands))):
+            continue  # which axis the examples have by then is not known
         if is_of_batch and module.scope(each) is function and isinstance(each, ast.expr):
             if _reaches_result(module, function, each):
                 found.append(each)
@@ -186,6 +193,8 @@ def _goes_over(call: ast.Call, name: str, axis: int, shift: int) -> bool:
     dim = argument(call, position + shift, word) or argument(call, None, "axis")
     if dim is None or isinstance(constant(dim), bool):
         return name in _OVER_ALL
+    if axis != 0:  # what was turned for a layer or a loss has its examples elsewhere by then
+        return False
     parts = dim.elts if isinstance(dim, (ast.Tuple, ast.List)) else [dim]
     return any(constant(each) == axis and not isinstance(constant(each), bool) for each in parts)
 
@@ -232,6 +241,27 @@ def _rows(function: Function, given: frozenset[str]) -> frozenset[str]:
     return _computed_from(
         function, {each.id for one in over for each in walk(one) if isinstance(each, ast.Name)}
     )
+
+
+def _turned(function: Function) -> frozenset[str]:
+    """Return the names of what is computed from a tensor whose axes were exchanged."""
+    given = [_given_by(each) for each in walk(function)]
+    direct = [one for source, targets in given if source is not None and _turns(source) for one in targets]
+    return _computed_from(
+        function, {each.id for one in direct for each in walk(one) if isinstance(each, ast.Name)}
+    )
+
+
+def _turns(node: ast.expr) -> bool:
+    return any(isinstance(each, ast.Attribute) and each.attr in _TURNS for each in walk(node))
+
+
+def _names_axis(node: ast.AST) -> bool:
+    """Tell a call that says by an argument over which axis it goes."""
+    if not isinstance(node, ast.Call):
+        return False
+    given = [*node.args, *(word.value for word in node.keywords if word.arg in ("dim", "dims", "axis"))]
+    return any(isinstance(constant(each), int) or isinstance(each, ast.Tuple) for each in given)
 
 
 def _reaches_result(module: SourceModule, function: Function, statistic: ast.expr) -> bool:
