@@ -43,7 +43,7 @@ def drawn(loader, place=None):
     """Return the batches of a pass that is trained on, keyed, and leave the streams as they were."""
     passes = KeyedPasses()
     passes.begin(place or {})
-    passes.await_pass(3, loader)
+    passes.await_pass(3, lambda: loader)
     try:
         return [batch.tolist() for batch in loader], passes.place(0)
     finally:
@@ -195,3 +195,36 @@ def test_a_callback_that_looks_at_data_when_an_epoch_begins_takes_no_pass_from_t
     done = frameworks.run("-c", code, cwd=tmp_path)
     plain, again = done.stdout.split()
     assert again == plain, done.stderr
+
+
+ONE_SHOT = """
+import lightning, torch, truestep as ts
+from torch.utils.data import DataLoader, IterableDataset
+
+class OneShot(IterableDataset):
+    def __init__(self):
+        self.rows = iter(range(12))
+    def __iter__(self):
+        return (torch.tensor([float(row)]) for row in self.rows)
+
+class Module(lightning.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net, self.seen = torch.nn.Linear(1, 1), []
+    def training_step(self, batch, _):
+        self.seen += batch.flatten().tolist()
+        return self.net(batch / 12).square().mean()
+    def configure_optimizers(self):
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+module, exact = Module(), ts.lightning.ExactResume("exact")
+trainer = lightning.Trainer(max_epochs=1, callbacks=[exact], logger=False, enable_checkpointing=False,
+    enable_progress_bar=False, enable_model_summary=False, accelerator="cpu")
+trainer.fit(module, DataLoader(OneShot(), 4), ckpt_path=exact.checkpoint)
+assert module.seen == list(range(12)), module.seen
+"""
+
+
+def test_a_stream_that_can_be_read_once_loses_no_batch_at_the_first_start(tmp_path):
+    done = frameworks.run("-c", ONE_SHOT, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr

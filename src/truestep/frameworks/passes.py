@@ -48,13 +48,13 @@ class KeyedPasses:
         self._root = 0
         self._is_new = False
         self._place: dict[str, Any] = {}
-        self._awaited: tuple[int, tuple[int, ...]] | None = None
+        self._awaited: tuple[int, Callable[[], Any]] | None = None
         self._training: _KeyedPass | None = None
 
     def begin(self, place: dict[str, Any]) -> None:
         """Begin, at the place of a checkpoint if it is not empty."""
         global _plain_iter, _active
-        self._place, self._is_new = place, not place
+        self._place, self._is_new, self._training = place, not place, None
         self._root = place.get("root", torch.initial_seed())
         _active = weakref.ref(self)
         if DataLoader.__iter__ is not _keyed_iter:
@@ -69,13 +69,17 @@ class KeyedPasses:
             if DataLoader.__iter__ is _keyed_iter and _plain_iter is not None:
                 DataLoader.__iter__ = _plain_iter  # type: ignore[method-assign,assignment]
 
-    def await_pass(self, number: int, loader: Any) -> None:
-        """Take each pass over a loader's batches for the one of this number that is trained on, until `stop_waiting`."""
-        self._awaited = number, _order_of(loader)
+    def await_pass(self, number: int, loader: Callable[[], Any]) -> None:
+        """Take each pass over the batches of what `loader` returns for the one of this number that is trained on, until told."""
+        self._awaited = number, loader
 
     def stop_waiting(self) -> None:
         """Take the last of them for it."""
         self._awaited = None
+
+    def has_begun(self, number: int) -> bool:
+        """Whether the pass of this number that is trained on was begun last."""
+        return self._training is not None and self._training.number == number
 
     def place(self, batches: int) -> dict[str, Any]:
         """Return what brings the pass that is trained on to where it is when so many of its batches are done."""
@@ -88,7 +92,7 @@ class KeyedPasses:
         if os.getpid() != self._process:
             return plain(loader)
         streams = _streams_of(loader)
-        if self._awaited is None or self._awaited[1] != _order_of(loader):
+        if self._awaited is None or _order_of(self._awaited[1]()) != _order_of(loader):
             return _KeyedPass(loader, plain, streams, random_key(self._root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
@@ -180,7 +184,7 @@ def _streams_of(loader: Any) -> list[SampleGenerator]:
 def _order_of(loader: Any) -> tuple[int, ...]:
     """Return by what the passes over the same batches are known; Accelerate makes a loader anew to leave out the first ones."""
     if isinstance(data := getattr(loader, "dataset", None), IterableDataset):
-        return id(data), loader.batch_size or 0
+        return id(data), getattr(loader, "batch_size", None) or 0
     samplers = (getattr(loader, name, None) for name in ("batch_sampler", "sampler"))
     sampler: Any = next((each for each in samplers if each is not None), None)
     return (id(sampler.batch_sampler if type(sampler).__name__ == "SkipBatchSampler" else sampler),)

@@ -95,7 +95,7 @@ class ExactResume(HelpfulAttributes):
         """Yield the batches of a pass, of the first one after a resume those that are left."""
         place, since, is_whole = self._place, self._since, False
         self._batches, self._is_in_pass, self._is_trained = 0, True, False
-        self._passes.await_pass(self._epoch, self._loader)
+        self._passes.await_pass(self._epoch, lambda: self._loader)
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self._epoch)
         try:

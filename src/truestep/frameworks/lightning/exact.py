@@ -42,7 +42,7 @@ class ExactResume(HelpfulAttributes, Callback):
         check_number("ts.lightning.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
         self._kept = KeptCheckpoints(directory, keep)
         self._begun, self._every = Beginning(self._kept), every_n_batches
-        self._passes, self._begun_pass = KeyedPasses(), 0
+        self._passes = KeyedPasses()
         self._place: dict[str, Any] = {}
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
@@ -64,7 +64,7 @@ class ExactResume(HelpfulAttributes, Callback):
         return self._kept.path_for(_CALL)
 
     def setup(self, trainer: Any, pl_module: Any = None, stage: str = "") -> None:
-        """Begin keyed passes; say what to write where a trainer was given the class, and calls it without an instance."""
+        """Begin keyed passes, before the loader is asked for its first; say so where the class was given, which has no instance."""
         if not isinstance(self, ExactResume):
             raise OptionError(
                 "ts.lightning.ExactResume was given to the Trainer as a class, which has no directory. Write "
@@ -80,6 +80,8 @@ class ExactResume(HelpfulAttributes, Callback):
         self._begun.seed()
         self._place, self._since = self._kept.place, 0
         self._passes.begin(self._place)
+        if not self._place:
+            self._await_pass(trainer)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Look at the optimizers, before Lightning loads the state of those that were saved into them."""
@@ -103,19 +105,19 @@ class ExactResume(HelpfulAttributes, Callback):
         if "reloaded" in self._place:
             trainer.fit_loop._last_train_dl_reload_epoch = self._place["reloaded"]
         # Lightning began it before it knew the epoch, or, where code asks early how many steps there are, before `setup`
-        self._await_pass(trainer)
-        iter(trainer.fit_loop._data_fetcher)
+        if self._place or not self._passes.has_begun(trainer.current_epoch):
+            self._await_pass(trainer)
+            iter(trainer.fit_loop._data_fetcher)
         self._passes.stop_waiting()
         self._kept.say_going_on()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the pass that comes for the one that is trained on."""
-        if trainer.current_epoch != self._begun_pass:
+        if not self._passes.has_begun(trainer.current_epoch):
             self._await_pass(trainer)
 
     def _await_pass(self, trainer: Any) -> None:
-        self._begun_pass = trainer.current_epoch
-        self._passes.await_pass(self._begun_pass, trainer.fit_loop._combined_loader.flattened[0])
+        self._passes.await_pass(trainer.current_epoch, lambda: _training_loader(trainer))
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
@@ -199,3 +201,10 @@ class ExactResume(HelpfulAttributes, Callback):
                 for key, value in before.items():
                     setattr(now, key, value.to(now.value.device) + getattr(now, key))
         self._means = {}
+
+
+def _training_loader(trainer: Any) -> Any:
+    combined = trainer.fit_loop._combined_loader
+    # on_train_start refuses the others: Lightning's own teardown hides what is raised where its loader is begun
+    is_right = combined is not None and getattr(combined.flattened[0], "in_order", True)
+    return combined.flattened[0] if is_right else None
