@@ -874,3 +874,70 @@ def test_axes_that_are_exchanged_by_view_are_named(text):
 @pytest.mark.parametrize("text", CUT_IN_ORDER.values(), ids=CUT_IN_ORDER)
 def test_axes_that_are_cut_and_joined_in_their_order_are_not(text):
     assert not loud("DATA006", HEAD + text)
+
+
+LOGITS = {
+    "a partial binds the model": """
+import functools
+model = nn.Linear(4, 3)
+def loss_of(net, batch):
+    x, y = batch
+    return F.nll_loss(net(x), y)
+compute = functools.partial(loss_of, model)
+for batch in loader:
+    compute(batch).backward()
+""",
+    "a partial by name": """
+from functools import partial
+def loss_of(batch, net=None, scale=1.0):
+    return scale * F.nll_loss(net(batch[0]), batch[1])
+compute = partial(loss_of, net=nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3)), scale=0.5)
+for batch in loader:
+    compute(batch).backward()
+""",
+    "a model that was wrapped before": """
+class Cooled(nn.Module):
+    def __init__(self, inner, temperature=1.5):
+        super().__init__()
+        self.inner, self.temperature = inner, temperature
+    def forward(self, x):
+        return self.inner(x) / self.temperature
+model = nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 3))
+model = Cooled(model)
+def loss_of(batch):
+    out = model(batch[0])
+    return F.nll_loss(out, batch[1])
+""",
+    "halved": "loss = F.nll_loss(0.5 * nn.Linear(4, 3)(x), y)",
+    "in a loop of a class": """
+class Trainer:
+    def __init__(self, net):
+        self.net = net
+        self.loss = partial_loss(self.net)
+    def run(self, loader):
+        for x, y in loader:
+            F.nll_loss(self.net(x) / 2, y).backward()
+Trainer(nn.Linear(4, 3)).run(loader)
+""",
+}
+LOGARITHMS = {
+    "taken by hand": "out = nn.Linear(4, 3)(x)\nloss = F.nll_loss(out - out.logsumexp(1, keepdim=True), y)",
+    "a partial over logarithms": LOGITS["a partial binds the model"].replace(
+        "net(x), y", "net(x).log_softmax(1), y"
+    ),
+    "wrapped anew behind it": LOGITS["a model that was wrapped before"].replace(
+        "def loss_of", "model = nn.Sequential(model, nn.LogSoftmax(1))\ndef loss_of"
+    ),
+    "wrapped anew later": LOGITS["a model that was wrapped before"]
+    + "model = nn.Sequential(model, nn.LogSoftmax(1))\n",
+}
+
+
+@pytest.mark.parametrize("text", LOGITS.values(), ids=LOGITS)
+def test_logits_in_a_likelihood_are_named_behind_partials_and_wrappers(text):
+    assert loud("LOSS003", HEAD + text)
+
+
+@pytest.mark.parametrize("text", LOGARITHMS.values(), ids=LOGARITHMS)
+def test_logarithms_in_a_likelihood_are_not(text):
+    assert not loud("LOSS003", HEAD + text)

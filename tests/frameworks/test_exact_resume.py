@@ -144,9 +144,10 @@ def test_a_loader_that_is_asked_for_early(tmp_path, library, count):
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
 @pytest.mark.parametrize("library", FRAMEWORKS)
-def test_forty_loaders_that_are_asked_for_early(tmp_path, library):
-    check_early(tmp_path, library, 2, 40)
+def test_forty_loaders_that_are_asked_for_early(tmp_path, library, seed):
+    check_early(tmp_path, library, seed, 10)
 
 
 LOOKING = """

@@ -5,7 +5,7 @@ import pytest
 from doctor.experiments.test_relations import pytestmark as needs_forks
 from doctor.experiments.test_relations import watched
 
-from truestep.doctor.experiments.unread_names import name_never_read
+from truestep.core.call_site import name_never_read
 from truestep.doctor.finding import Severity
 
 pytestmark = needs_forks
@@ -47,7 +47,9 @@ READ_IN_FORWARD = {
     "a part that is written in place": "part = hidden[:, :2].mul_(0.9)",
     "one of several": "hidden, more = self.moved(hidden)",
     "a loop": "for _ in range(2):\n    hidden, state = hidden + 0, hidden * 2\n    hidden = hidden + 0 * state",
-    "a loop's next turn": "carried = 0 * hidden\nfor _ in range(2):\n    hidden = hidden + carried\n    carried = 0 * hidden.tanh()",
+    "a loop's next turn": (
+        "carried = 0 * hidden\nfor _ in range(2):\n    hidden = hidden + carried\n    carried = 0 * hidden.tanh()"
+    ),
     "handed through": "flat = hidden.view(-1)",
     "its size": "wide = hidden * 2\nassert wide.shape == hidden.shape",
     "taken away": "wide = hidden * 2\ndel wide",

@@ -12,9 +12,9 @@ import torch
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from truestep.core.call_site import name_never_read, start_of_statement
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.unread_names import name_never_read, start_of_statement
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 
 # they give the same numbers, or none of what they are given
@@ -27,8 +27,6 @@ _HAND_THROUGH = frozenset(
 )  # fmt: skip
 _CHOOSE = frozenset({"getitem", "__getitem__", "embedding", "gather", "index_select", "take_along_dim"})
 _FOR_READERS = frozenset({"softmax", "log_softmax", "sigmoid", "argmax", "max", "topk"})
-
-
 
 
 class _Statement(NamedTuple):
@@ -135,7 +133,9 @@ class FollowedValues(TorchFunctionMode):
 def _other_numbers(value: Tensor) -> Tensor:
     if value.dtype is torch.bool:
         return ~value
-    return value * float("nan") if value.is_floating_point() or value.is_complex() else torch.zeros_like(value)
+    return (
+        value * float("nan") if value.is_floating_point() or value.is_complex() else torch.zeros_like(value)
+    )
 
 
 def _codes_of_stack() -> Iterator[CodeType]:

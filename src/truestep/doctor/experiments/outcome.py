@@ -75,6 +75,9 @@ class ChildOutcome:
     values: dict[str, list[float]] = field(
         default_factory=dict
     )  # that each batch of an epoch gave, by the line
+    values_within: dict[str, list[float]] = field(default_factory=dict)  # the same, NaN where there is none
+    divided: dict[str, float] = field(default_factory=dict)  # what these were divided by, by the line
+    printed_within: list[str] = field(default_factory=list)  # of an epoch, until each batch's end
     calls: list[RowSums] = field(default_factory=list)
 
     def gradients(self) -> Mapping[str, Tensor | None]:
