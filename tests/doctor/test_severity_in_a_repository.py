@@ -128,3 +128,18 @@ def test_a_class_that_nothing_in_the_repository_uses(tmp_path, net, go, expected
 def test_a_call_in_a_class_that_nothing_in_the_repository_uses(tmp_path):
     text = IMPORTS + "def two(a, b):\n    return a\nclass Large:\n    def run(self):\n        return two(1)\n"
     assert severities(tmp_path, trained() | {"large.py": text}, "VALUE040") == ["risk"]
+
+
+@pytest.mark.parametrize(
+    ("head", "expected"),
+    [
+        ("class Large(unittest.TestCase):", "bug"),
+        ("class Large(TestCase):", "bug"),
+        ("class TestLarge:", "bug"),
+        ("class Large:", "risk"),
+    ],
+)
+def test_a_class_that_tests_are_found_by(tmp_path, head, expected):
+    text = f"import unittest\nfrom unittest import TestCase\n{IMPORTS}def two(a, b):\n    return a\n{head}\n"
+    text += "    def test_run(self):\n        return two(1)\n"
+    assert severities(tmp_path, trained() | {"large.py": text}, "VALUE040") == [expected]

@@ -164,11 +164,17 @@ class NamedDefinitions:
             name in self._names[tree if tree in self._alone else None]
             or definition.decorator_list
             or _CALLED_BY_OTHERS.search(name)
+            or self._is_of_tests(definition)
         ):
             return True
         if not isinstance(owner, ast.ClassDef):
             return False
         return self._are_methods_open or name == "forward" or self._is_over_library(owner)
+
+    def _is_of_tests(self, definition: _Definition) -> bool:
+        """Tell a class of `unittest`, which is found by its base."""
+        bases = definition.bases if isinstance(definition, ast.ClassDef) else []
+        return any((self.file.qualify(each) or "").startswith("unittest.") for each in bases)
 
     def _is_over_library(self, owner: Class) -> bool:
         """Tell a class whose base is out of sight, which may call its methods; modules of torch call `forward`."""

@@ -103,7 +103,8 @@ def _is_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) 
 def _is_looked_at(module: SourceModule, targets: list[ast.expr]) -> bool:
     """Tell a loader of which single batches are taken, outside of all loops: `next(iter(loader))`."""
     names = [each.id for each in targets if isinstance(each, ast.Name)]
-    reads = [read for name in names for file in module.program.linked for read in file.read_under(name)]
+    files = module.program.linked if module.program.is_imported() else [module]
+    reads = [read for name in names for file in files for read in file.read_under(name)]
     begun = [module.home(each).parents.get(each) for each in reads]
     if not begun or len(names) != len(targets) or not all(_calls(each, "iter") for each in begun):
         return False

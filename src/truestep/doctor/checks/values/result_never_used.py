@@ -19,7 +19,7 @@ _BUILTINS = ("dict", "list", "tuple", "int", "float", "str", "hasattr", "getattr
 # methods that change a module where it is, or only where a tensor lies: to drop what they give is no mistake of training
 _MOVES = operations(numbers="kept itself home moved rounded", shape="same")
 _WRAPPINGS = operations(numbers="copied") | {"array", "Variable"}
-_MOVES = ("cuda", "cpu", "to")
+_TO_DEVICE = ("cuda", "cpu", "to")
 _JOINS = operations(numbers="joined") | {"concatenate"}
 _DOES_NOTHING = re.compile(r"Norm|\.Identity$")  # what changes no number, or hardly
 _CHANGES = re.compile("Norm|Dropout|RNN|LSTM|GRU|Spectral|RReLU")  # layers that draw, or move with each call
@@ -117,7 +117,7 @@ def _is_left_over(module: SourceModule, function: Function, node: ast.Assign) ->
 
 def _before_moves(value: ast.expr) -> ast.expr:
     """Return what is moved to a device: `torch.tensor(x)` of `torch.tensor(x).cuda()`."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _TO_DEVICE:
         value = value.func.value
     return value
 
