@@ -116,6 +116,7 @@ def pytest_collection_modifyitems(config, items):
 
         for item in items:
             write_group_behind_name(item)
+        items.sort(key=lambda item: item.path == HERE / "test_docs.py")  # many short ones: the workers end at once
     for (*_, one_in), cases in config.stash.get(SLICED, {}).items():
         left = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
         # by identity: some can't be hashed, and `indices` numbers the cases where fixtures are not asked
@@ -135,6 +136,8 @@ def pytest_xdist_make_scheduler(config, log):
         return None
     from support.schedule import LinearGroupScheduling
 
+    # In the files' order, not the largest groups first: what test_structure.py leaves behind makes each later fork dearer.
+    config.option.loadscopereorder = False
     return LinearGroupScheduling(config, log)
 
 
