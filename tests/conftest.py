@@ -116,7 +116,9 @@ def pytest_collection_modifyitems(config, items):
 
         for item in items:
             write_group_behind_name(item)
-        items.sort(key=lambda item: item.path == HERE / "test_docs.py")  # many short ones: the workers end at once
+        items.sort(
+            key=lambda item: item.path == HERE / "test_docs.py"
+        )  # many short ones: the workers end at once
     for (*_, one_in), cases in config.stash.get(SLICED, {}).items():
         left = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
         # by identity: some can't be hashed, and `indices` numbers the cases where fixtures are not asked

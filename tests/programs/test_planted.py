@@ -41,5 +41,7 @@ def test_four_in_five_of_the_planted_mistakes_that_have_a_check_are_named_by_rea
     with_check = [plant for plant in plants() if plant.codes]
     counted = [plant for plant in with_check if "read" not in plant.words and not plant.by_running]
     named = COUNTED * sum("read" in plant.words for plant in with_check)
-    named += sum(bool(read_codes(each) & plant.codes) for plant in counted for each in planted(plant, COUNTED))
+    named += sum(
+        bool(read_codes(each) & plant.codes) for plant in counted for each in planted(plant, COUNTED)
+    )
     assert named / (COUNTED * len(with_check)) >= LEAST_NAMED
