@@ -29,8 +29,8 @@ KEPT = {} if os.access(Path.cwd(), os.W_OK) else {"database": None}
 settings.register_profile("truestep", deadline=None, suppress_health_check=[HealthCheck.too_slow], **KEPT)
 settings.load_profile("truestep")
 
-# pytest's own, and one that torch sets when an optimizer is first used
-NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+# pytest's own, one that torch sets when an optimizer is first used, and two that scikit-learn sets when it is imported
+NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 WATCHED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 # Under nohup, and in the background of a script, signals are ignored, and children inherit that: those that are started here have
