@@ -29,8 +29,8 @@ KEPT = {} if os.access(Path.cwd(), os.W_OK) else {"database": None}
 settings.register_profile("truestep", deadline=None, suppress_health_check=[HealthCheck.too_slow], **KEPT)
 settings.load_profile("truestep")
 
-# pytest's own, and one that torch sets when an optimizer is first used
-NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR")
+# pytest's own, one that torch sets when an optimizer is first used, and two that scikit-learn sets when it is imported
+NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 WATCHED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 # Under nohup, and in the background of a script, signals are ignored, and children inherit that: those that are started here have
@@ -116,6 +116,9 @@ def pytest_collection_modifyitems(config, items):
 
         for item in items:
             write_group_behind_name(item)
+        items.sort(
+            key=lambda item: item.path == HERE / "test_docs.py"
+        )  # many short ones: the workers end at once
     for (*_, one_in), cases in config.stash.get(SLICED, {}).items():
         left = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
         # by identity: some can't be hashed, and `indices` numbers the cases where fixtures are not asked
@@ -135,6 +138,8 @@ def pytest_xdist_make_scheduler(config, log):
         return None
     from support.schedule import LinearGroupScheduling
 
+    # In the files' order, not the largest groups first: what test_structure.py leaves behind makes each later fork dearer.
+    config.option.loadscopereorder = False
     return LinearGroupScheduling(config, log)
 
 

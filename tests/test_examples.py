@@ -3,11 +3,12 @@
 
 import json
 import runpy
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
 
-pytest.importorskip("sklearn.datasets")  # imported here, as it sets environment variables
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 
 EXAMPLES = sorted((Path(__file__).parents[1] / "examples").glob("*.py"))
 

@@ -9,7 +9,6 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sklearn.preprocessing import StandardScaler
 from support import warm
 
 import truestep as ts
@@ -17,6 +16,15 @@ from truestep.nn import Standardizer
 
 SHORT = settings(max_examples=40, deadline=None)
 TIGHT = {"rtol": 1e-12, "atol": 0.0}
+BY_A_PEER = pytest.mark.xdist_group("scikit-learn")
+
+
+@pytest.fixture(scope="module")
+def standard_scaler():
+    """Return scikit-learn's, imported here: with SciPy and pandas it is 1,000 modules that the forks of all tests would copy."""
+    from sklearn.preprocessing import StandardScaler
+
+    return StandardScaler
 
 
 def exact(values, weights=None):
@@ -87,11 +95,12 @@ def test_any_merge_tree_gives_the_exact_mean_and_variance(case):
     np.testing.assert_allclose(whole.mean, mean, rtol=1e-12, atol=1e-14)
 
 
+@BY_A_PEER
 @SHORT
 @given(data, st.sampled_from(["float16", "float32", "float64", "int32", "int64", "uint8"]))
-def test_moderate_means_agree_with_scikit_learn(case, dtype):
+def test_moderate_means_agree_with_scikit_learn(standard_scaler, case, dtype):
     values = (np.random.default_rng(case["seed"]).uniform(0, 9, size=(case["rows"], 3))).astype(dtype)
-    mine, theirs = Standardizer(), StandardScaler()
+    mine, theirs = Standardizer(), standard_scaler()
     for part in pieces(values, case["cuts"], case["seed"]):
         mine.partial_fit(part)
         if len(part):
@@ -103,10 +112,11 @@ def test_moderate_means_agree_with_scikit_learn(case, dtype):
     np.testing.assert_allclose(mine.transform(wide), theirs.transform(wide), rtol=1e-12, atol=1e-12)
 
 
-def test_where_the_mean_is_a_hundred_million_spreads_scikit_learn_is_off_and_we_are_not():
+@BY_A_PEER
+def test_where_the_mean_is_a_hundred_million_spreads_scikit_learn_is_off_and_we_are_not(standard_scaler):
     values = np.random.default_rng(0).normal(size=(1000, 3)) + 1e8
     _, variance = exact(values)
-    mine, theirs = Standardizer(), StandardScaler()
+    mine, theirs = Standardizer(), standard_scaler()
     for part in np.array_split(values, 37):
         mine.partial_fit(part)
         theirs.partial_fit(part)
@@ -231,10 +241,11 @@ def test_weights_of_pixels_or_of_images():
         torch.testing.assert_close(scaler.variance, kept.variance, rtol=1e-14, atol=0)
 
 
-def test_omitted_nan_agree_with_scikit_learn_and_stay_nan():
+@BY_A_PEER
+def test_omitted_nan_agree_with_scikit_learn_and_stay_nan(standard_scaler):
     values = np.random.default_rng(0).normal(size=(60, 3))
     values[np.random.default_rng(1).uniform(size=values.shape) < 0.2] = np.nan
-    mine, theirs = Standardizer(nan="omit"), StandardScaler()
+    mine, theirs = Standardizer(nan="omit"), standard_scaler()
     for part in np.array_split(values, 7):
         mine.partial_fit(part)
         theirs.partial_fit(part)

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every law over drawn programs: each is text that a stranger could have written, run in real processes."""
 
+from functools import cache
+
 import pytest
 from programs.draws import drawn_program, drawn_under
 from programs.habits import named
 from programs.laws import hold
 from support.old_torch import DIVIDES
 
+pytestmark = pytest.mark.xdist_group("programs")  # they are drawn once
 FIRST = 310_000  # no slice of the first ten thousand is tried by each change
 PAIRS = {  # of how many programs each law is held
     "plain": 21,
@@ -35,15 +38,16 @@ PARTS = 4
 DIVIDING = ("fsdp", "refused")  # laws over programs of which some divide their weights
 
 
-def programs_for(law: str, part: int):
-    """Return a part of the programs that a law is held over: the first draws that it can be held over."""
+@cache
+def programs_for(law: str):
+    """Return the programs that a law is held over: the first draws that it can be held over."""
     found, number = [], FIRST + 800 * list(PAIRS).index(law)
     begun = [*BEGUN.get(law, ()), *[""] * PAIRS[law]]
     while len(found) < PAIRS[law]:
         program = drawn_under(drawn_program(number, *map(named, begun[len(found)].split())), law)
         number += 1
         found += [program] if program is not None else []
-    return found[part::PARTS]
+    return found
 
 
 def test_300_pairs_of_a_program_and_a_law_are_held():
@@ -55,5 +59,5 @@ def test_300_pairs_of_a_program_and_a_law_are_held():
     "law", [pytest.param(law, marks=DIVIDES) if law in DIVIDING else law for law in PAIRS]
 )
 def test_a_law_holds_over_drawn_programs(law, part, tmp_path):
-    for number, program in enumerate(programs_for(law, part)):
+    for number, program in enumerate(programs_for(law)[part::PARTS]):
         assert hold(law, program, tmp_path / str(number)) in ("run", "refused")

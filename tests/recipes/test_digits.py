@@ -3,6 +3,7 @@
 
 import signal
 import time
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -14,7 +15,7 @@ from truestep.recipes.loading.parse import parse_recipe
 from truestep.recipes.loading.start import start_recipe
 from truestep.report.metrics import read_metrics
 
-pytest.importorskip("sklearn")
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 
 
 def train(*arguments, cwd):

@@ -3,6 +3,7 @@
 
 import hashlib
 import os
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from truestep.recipes.parts.harmonic import harmonic_sounds
 from truestep.report.metrics import read_metrics
 from truestep.run.options import plain_run_config
 
-pytest.importorskip("sklearn.datasets")  # imported here, as it sets environment variables
+pytestmark = pytest.mark.skipif(find_spec("sklearn") is None, reason="needs scikit-learn")
 
 # Options of a toy, and the step at which its process is killed.
 TOYS = {

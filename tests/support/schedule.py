@@ -5,7 +5,7 @@ from xdist.scheduler import LoadGroupScheduling
 
 
 def write_group_behind_name(item):
-    """Name a test as the schedule knows its group: xdist 3.8 writes it where pytest 9.2 doesn't look, and each test stands alone."""
+    """Name a test with its group, as the schedule reads it: xdist 3.8 writes it where pytest 9.2 doesn't look."""
     group = item.get_closest_marker("xdist_group")
     if group is not None and hasattr(item, "_id"):
         item._id = type(item._id).parse(f"{item.nodeid}@{group.args[0]}")

@@ -3,9 +3,6 @@
 
 from itertools import chain
 
-import pyarrow as pa
-import pyarrow.dataset
-import pyarrow.parquet as pq
 import pytest
 import torch
 from hypothesis import given, settings
@@ -109,6 +106,10 @@ class Held(Dataset):
 
 @pytest.mark.parametrize("how", ["one", "list", "dict", "dataset"])
 def test_row_groups_of_parquet_files_that_a_data_set_holds_are_its_blocks(tmp_path, how):
+    import pyarrow as pa  # here, as it imports pandas, which the forks of all tests would copy
+    import pyarrow.dataset
+    import pyarrow.parquet as pq
+
     for number, size in enumerate((10, 7)):
         pq.write_table(pa.table({"id": range(size)}), tmp_path / f"{number}.parquet", row_group_size=4)
     paths = [tmp_path / "0.parquet", tmp_path / "1.parquet"]

@@ -8,6 +8,7 @@ import torch
 from support.ranks import on_ranks
 from support.split_over_ranks import NOT_ON_CARDS, check, program
 
+pytestmark = pytest.mark.xdist_group("a card each")  # the two processes train once
 PROGRAM = Path(__file__).parent / "card_over_ranks.py"
 EACH = {1, 2, 3, 4}
 WAITS_IN = {
