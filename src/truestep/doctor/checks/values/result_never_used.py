@@ -117,7 +117,11 @@ def _is_left_over(module: SourceModule, function: Function, node: ast.Assign) ->
 
 def _before_moves(value: ast.expr) -> ast.expr:
     """Return what is moved to a device: `torch.tensor(x)` of `torch.tensor(x).cuda()`."""
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _TO_DEVICE:
+    while (
+        isinstance(value, ast.Call)
+        and isinstance(value.func, ast.Attribute)
+        and value.func.attr in _TO_DEVICE
+    ):
         value = value.func.value
     return value
 
