@@ -166,6 +166,7 @@ ONE_IMPORTER = {
     "functions": "a service of its own; with resolving.py one file of 410 lines",
     "holders": "which model belongs to which optimizer; with events.py one file of 350 lines and two matters",
     "kind_of": "a service of its own; with module.py one file of 340 lines",
+    "once_for_each_batch": "which function is a step, and what outlives it; with the check one file of 390 lines and two matters",
     "penalties": "what is computed of gradients, asked of any loss; the check that asks is one of its uses",
     "project": "the files that are read together; tests and tools make one without reading anything",
     "replays": "a part of tracing.py, which would have 450 lines and more",

@@ -17,6 +17,7 @@ from support import warm
 from truestep.checkpoints import CheckpointStore, Retention, save
 from truestep.checkpoints.clean import whole_checkpoints
 from truestep.checkpoints.files import CheckpointFiles
+from truestep.checkpoints.lock import RunLock
 from truestep.core.errors import CheckpointError, OptionError, RunDirectoryError
 from truestep.mirror.sources import read_checkpoint
 
@@ -153,6 +154,16 @@ def test_a_second_store_is_refused_and_told_who_has_the_directory(tmp_path):
     ):
         CheckpointStore(tmp_path)
     CheckpointStore(tmp_path).close()
+
+
+def test_a_lock_that_goes_with_the_interpreter_says_nothing(tmp_path, monkeypatch):
+    lock = RunLock(tmp_path, CheckpointFiles())
+    with monkeypatch.context() as patch:
+        patch.setattr("truestep.checkpoints.lock.os", None)  # as modules are by then
+        lock.__del__(lambda: True)
+        with pytest.raises(AttributeError):
+            lock.__del__(lambda: False)
+    lock.release()
 
 
 def test_a_forked_worker_neither_keeps_the_lock_nor_writes(tmp_path):

@@ -212,6 +212,145 @@ for x, y in zip(xs, ys):
     assert "LOSS050" not in {code for code, _ in found_by_running(attack)[1]}
 
 
+CRITIC = """
+        critic_opt.zero_grad()
+        F.softplus(other(net(x).detach())).mean().backward()
+        critic_opt.step()"""
+TURNED_BESIDE_OTHERS = {
+    "a critic in turn": """
+        opt.zero_grad()
+        loss = -F.cross_entropy(net(x), y)  #! LOSS050
+        loss.backward()
+        opt.step()"""
+    + CRITIC,
+    "a critic first": CRITIC
+    + """
+        out = net(x)
+        errors = {"classes": F.cross_entropy(out, y), "size": 1e-3 * out.norm()}
+        opt.zero_grad()
+        (errors["size"] - errors["classes"]).backward()  #! LOSS050
+        opt.step()""",
+    "a teacher without a graph": """
+        with torch.no_grad():
+            told = teacher(x).softmax(1)
+        picked = net(x).log_softmax(1).gather(1, told.argmax(1, keepdim=True)).mean()  #! LOSS050
+        opt.zero_grad()
+        picked.backward()
+        opt.step()""",
+    "a closure": """
+        def closure():
+            opt.zero_grad()
+            loss = F.mse_loss(net(x), torch.ones(8, 3)).neg()  #! LOSS050
+            loss.backward()
+            return loss
+        opt.step(closure)"""
+    + CRITIC,
+    "two optimizers of one model": """
+        for each in pair:
+            each.zero_grad()
+        loss = 0.5 * (1 - F.mse_loss(net(x), torch.ones(8, 3)))  #! LOSS050
+        loss.backward()
+        for each in pair:
+            each.step()""",
+    "parts of a batch": """
+        opt.zero_grad()
+        for part, told in ((x[:4], y[:4]), (x[4:], y[4:])):
+            (F.cross_entropy(net(part), told) / -2).backward()  #! LOSS050
+        opt.step()"""
+    + CRITIC,
+}
+MEANT_BESIDE_OTHERS = {
+    "the critic is reached": """
+        opt.zero_grad()
+        (-F.binary_cross_entropy_with_logits(other(net(x)), torch.zeros(8, 1))).backward()
+        opt.step()"""
+    + CRITIC,
+    "the critic is frozen": """
+        other.requires_grad_(False)
+        opt.zero_grad()
+        (-F.binary_cross_entropy_with_logits(other(net(x)), torch.zeros(8, 1))).backward()
+        opt.step()
+        other.requires_grad_(True)"""
+    + CRITIC,
+    "who is fooled is in no optimizer": """
+        judge = teacher.requires_grad_(False)
+        opt.zero_grad()
+        (-F.cross_entropy(judge(net(x).mean(1, keepdim=True).expand(8, 4)), y)).backward()
+        opt.step()"""
+    + CRITIC,
+    "a generator and its critic in one module": """
+        other.requires_grad_(False)
+        opt.zero_grad()
+        (-F.binary_cross_entropy_with_logits(both(x), torch.zeros(8, 1))).backward()
+        opt.step()
+        other.requires_grad_(True)"""
+    + CRITIC,
+    "a proxy takes the weights and climbs": """
+        with torch.no_grad():
+            for mine, its in zip(teacher.parameters(), net.parameters()):
+                mine.copy_(its)
+        proxy_opt.zero_grad()
+        (-F.cross_entropy(teacher(x), y)).backward()
+        proxy_opt.step()
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()""",
+    "a student that is to disagree": """
+        made = net(x)
+        with torch.no_grad():
+            told = other(made)
+        opt.zero_grad()
+        (-F.l1_loss(student(made), told)).backward()
+        opt.step()
+        student_opt.zero_grad()
+        F.l1_loss(student(made.detach()), told).backward()
+        student_opt.step()""",
+    "two classifiers that are to differ": """
+        opt.zero_grad()
+        out = net(x)
+        (F.cross_entropy(out, y) - F.l1_loss(out[:4], out[4:])).backward()
+        opt.step()"""
+    + CRITIC,
+    "a noise that is to harm": """
+        noise_opt.zero_grad()
+        (-F.cross_entropy(net(x + noise), y)).backward()
+        noise_opt.step()
+        opt.zero_grad()
+        F.cross_entropy(net(x + noise.detach()), y).backward()
+        opt.step()""",
+    "one goes down and one goes up": """
+        noise_up.zero_grad()
+        opt.zero_grad()
+        F.cross_entropy(net(x + noise), y).backward()
+        opt.step()
+        noise_up.step()""",
+}
+BESIDE_OTHERS = """
+noise = nn.Parameter(torch.zeros(4))
+student = nn.Linear(3, 1)
+both = nn.Sequential(net, other)
+adam = torch.optim.Adam
+critic_opt, proxy_opt, student_opt = (adam(each.parameters(), 1e-2) for each in (other, teacher, student))
+noise_opt, noise_up = adam([noise], 1e-2), adam([noise], 1e-2, maximize=True)
+pair = adam(net[0].parameters(), 1e-2), torch.optim.SGD(net[2].parameters(), 1e-2)
+for x, y in zip(xs, ys):
+"""
+
+
+@pytest.mark.parametrize("body", TURNED_BESIDE_OTHERS.values(), ids=TURNED_BESIDE_OTHERS)
+def test_an_error_that_is_made_large_is_named_beside_other_optimizers(body):
+    expected, found = found_by_running(
+        BESIDE_OTHERS + textwrap.indent(textwrap.dedent(body).strip("\n"), "    ")
+    )
+    assert [each for each in found if each[0] == "LOSS050"] == expected
+
+
+@pytest.mark.parametrize("body", MEANT_BESIDE_OTHERS.values(), ids=MEANT_BESIDE_OTHERS)
+def test_who_is_to_be_fooled_is_not_accused_beside_other_optimizers(body):
+    found = found_by_running(BESIDE_OTHERS + textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))[1]
+    assert "LOSS050" not in {code for code, _ in found}
+
+
 def test_an_output_that_a_learner_trains_is_used(tmp_path):
     code = f"""
 import truestep as ts

@@ -113,7 +113,6 @@ IN_SIGHT = [
     ("from datasets import load_dataset", "loader = DataLoader(load_dataset('a')['train'], batch_size=4)"),
     ("", "loader = DataLoader(list(zip(x, y)), batch_size=4)"),
     (f"{OWN}\n{INNER}", "loader = DataLoader(Turned(Rows(x)), batch_size=4)"),
-    (OWN, "seen, kept = torch.utils.data.random_split(Rows(x), [9, 1])\nloader = DataLoader(seen, batch_size=4)"),
     (OWN, "def rows(kind):\n    return Rows(kind)\nloader = DataLoader(rows('train'), batch_size=4)"),
     ("from volumes import Rows" + OWN, "loader = DataLoader(Rows(x), batch_size=4)"),
     (
@@ -470,6 +469,21 @@ def test_what_a_notebook_keeps_that_never_resumes_is_a_question(saved: str) -> N
     program = KEEPS.format(before="", first=0, saved=saved)
     assert told("SAVE005", {"main.ipynb": program}) == [Severity.QUESTION]
     assert told("SAVE005", {"main.py": program}) == [Severity.RISK]
+
+
+OTHERS_LOADED = [
+    "net.load_state_dict(torch.load('pretrained.pt'))",
+    "data = torch.load('data.pt')",
+    "net = AutoModel.load('zoo')",
+    "rows = np.load('rows.npy')\nnet.load_state_dict(torch.hub.load_state_dict_from_url(URL))",
+    "best = torch.load('best.pt')\nnet.load_state_dict(best['net'])\nprint(best['epoch'])",
+]
+
+
+@pytest.mark.parametrize("before", OTHERS_LOADED)
+def test_what_a_notebook_loads_that_is_no_training_leaves_it_a_question(before: str) -> None:
+    program = KEEPS.format(before=before, first=0, saved=SAVED[0])
+    assert told("SAVE005", {"main.ipynb": program}) == [Severity.QUESTION]
 
 
 @pytest.mark.parametrize("before", RESUMED)

@@ -87,7 +87,7 @@ def test_why_is_said_and_kept_apart(tmp_path):
     for name in ("repository", "cache"):
         (tmp_path / name).mkdir()
     place = tmp_path / "repository"
-    assert severities(place, {"check.py": CHECK}, "LOSS001") == ["risk"]
+    assert severities(place, {"check.py": CHECK + "print(check(1, 2, 3))\n"}, "LOSS001") == ["risk"]
     cache = tmp_path / "cache"
     told = [read_paths([each], cache=cache).findings[0] for each in (place, place / "check.py", place)]
     assert [each.severity.value for each in told] == ["risk", "bug", "risk"]
@@ -95,3 +95,36 @@ def test_why_is_said_and_kept_apart(tmp_path):
         "It is a risk only, since no training of this repository is seen to come by."
     )
     assert told[2] == told[0]
+
+
+SHORT = IMPORTS + "class Short(nn.Module):\n    def __init__(self):\n        self.layer = nn.Linear(2, 2)\n"
+USES = "def make():\n    return Short()\n"
+
+
+@pytest.mark.parametrize(
+    ("net", "go", "expected"),
+    [
+        (SHORT, "", "risk"),  # a file that nobody imports, beside the program
+        (SHORT + USES, "", "risk"),
+        (SHORT + "class Larger(Short):\n    pass\n", "Short = 3\nprint(Short)\n", "risk"),  # another Short
+        (SHORT, "from short import other\n", "risk"),
+        (SHORT, "import short\n", "risk"),
+        (SHORT, "import importlib\nimportlib.import_module(input()).make()\n", "bug"),
+        (SHORT, "exec('import ' + input())\n", "bug"),
+        (SHORT, "from hydra.utils import instantiate\nnet = instantiate(input())\n", "bug"),
+        (SHORT + USES + "net = make()\n", "", "bug"),
+        (SHORT + "if __name__ == '__main__':\n    print(Short())\n", "", "bug"),
+        (SHORT, "from short import Short\n", "bug"),
+        (SHORT, "import short\nnet = short.Short()\n", "bug"),
+        (SHORT + USES, "from short import *\nmake()\n", "bug"),
+        (SHORT, "import short\nnet = getattr(short, input())()\n", "bug"),
+        (SHORT, "import short, importlib\nnet = importlib.import_module(input())\n", "bug"),
+    ],
+)
+def test_a_class_that_nothing_in_the_repository_uses(tmp_path, net, go, expected):
+    assert severities(tmp_path, trained(more=go) | {"short.py": net}, "PARAM004") == [expected]
+
+
+def test_a_call_in_a_class_that_nothing_in_the_repository_uses(tmp_path):
+    text = IMPORTS + "def two(a, b):\n    return a\nclass Large:\n    def run(self):\n        return two(1)\n"
+    assert severities(tmp_path, trained() | {"large.py": text}, "VALUE040") == ["risk"]

@@ -82,3 +82,60 @@ def test_a_schedule_that_a_training_holds():
     own = "class CustomSchedule:\n    def __init__(self, width, opt):\n        self.opt = opt\n    def step(self):\n        {}\n"
     files = {"main.py": HELD.format(made="CustomSchedule(512, self.opt)"), "zoo/__init__.py": ""}
     assert not loud("GRAD007", files | {"zoo/training.py": own.format("self.opt.step()")})
+
+
+OWN = """
+import torch
+from torch.optim import lr_scheduler
+from torch.optim.lr_scheduler import LRScheduler, LambdaLR
+
+class {name}({base}):
+    def __init__(self, optimizer, every=3):
+        self.every = every
+        {begun}
+
+    def {method}(self{more}):
+        return [group["lr"] for group in self.optimizer.param_groups]
+
+net = nn.Linear(4, 3)
+opt = torch.optim.Adam(net.parameters())
+scheduler = {name}(opt)
+for x, y in loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    {called}
+"""
+OVER_TORCHS = [
+    {"name": "Halved", "base": "LRScheduler", "begun": "super().__init__(optimizer)"},
+    {
+        "name": "Noam",
+        "base": "lr_scheduler.LRScheduler",
+        "begun": "super(Noam, self).__init__(optimizer, -1)",
+    },
+    {"name": "Old", "base": "torch.optim.lr_scheduler._LRScheduler", "begun": "super().__init__(optimizer)"},
+    {"name": "By", "base": "LambdaLR", "begun": "super().__init__(optimizer, lambda step: 0.9 ** step)"},
+    {"name": "Named", "base": "LRScheduler", "begun": "LRScheduler.__init__(self, optimizer)"},
+]
+
+
+@pytest.mark.parametrize("over", OVER_TORCHS, ids=lambda over: over["name"])
+def test_a_schedule_over_torchs_steps_no_optimizer(over):
+    written = {"method": "get_lr", "more": "", **over}
+    assert loud("GRAD007", OWN.format(called="scheduler.step()", **written))
+    assert not loud("GRAD007", OWN.format(called="opt.step()\n    scheduler.step()", **written))
+    stepping = {**written, "method": "step", "more": ", epoch=None"}
+    text = OWN.format(called="scheduler.step()", **stepping)
+    assert not loud(
+        "GRAD007", text.replace("        return [", "        self.optimizer.step()\n        return [")
+    )
+
+
+def test_a_schedule_over_what_is_out_of_sight_may_step_it():
+    written = {
+        "name": "Own",
+        "base": "zoo.Schedule",
+        "begun": "super().__init__(optimizer)",
+        "method": "rates",
+        "more": "",
+    }
+    assert not loud("GRAD007", "import zoo\n" + OWN.format(called="scheduler.advance()", **written))

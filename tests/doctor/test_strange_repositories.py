@@ -429,6 +429,93 @@ def test_rows_that_keep_the_order_of_a_file(rows: str) -> None:
     assert told("DATA001", code) == [RISK]
 
 
+PARTED = [
+    "rows, rest = torch.utils.data.random_split(ROWS, [8, 2])",
+    "rows = torch.utils.data.random_split(ROWS, [8, 2])[0]",
+    "parts = torch.utils.data.random_split(ROWS, [8, 2])\nrows = parts[0]",
+    "def parts(data):\n    a, b = torch.utils.data.random_split(data, [8, 2])\n    return a, b\nrows, rest = parts(ROWS)",
+]
+
+
+@pytest.mark.parametrize("rows", PARTED)
+def test_rows_that_random_split_mixed(rows: str) -> None:
+    for given in ("", ", shuffle=False"):
+        code = ORDERED.replace("ROWS", rows.replace("ROWS", 'np.load("a.npy")')).replace("MIXED", "True")
+        assert told("DATA001", code.replace("GIVEN", given)) == [QUESTION]
+
+
+WINDOWS = """
+class Rows(torch.utils.data.Dataset):
+    def __init__(self, x):
+        self.x, self.n = x, 9
+    def __len__(self):
+        return 90
+    def __getitem__(self, index):
+        return ITEM
+rows = Rows(np.load("a.npy"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("item", "severity"),
+    [
+        ("self.x[index : index + self.n]", QUESTION),
+        ("torch.tensor(self.x[index : index + 9]), self.x[index + 9]", QUESTION),
+        ("self.x.iloc[index - 9 : index]", QUESTION),
+        ("self.x[index]", RISK),
+        ("self.x[index][: self.n]", RISK),
+        ("self.x[index, 0:3]", RISK),
+    ],
+)
+def test_windows_of_a_series(item: str, severity: Severity) -> None:
+    code = (
+        ORDERED.replace("ROWS", WINDOWS.replace("ITEM", item)).replace("MIXED", "True").replace("GIVEN", "")
+    )
+    assert told("DATA001", code) == [severity]
+
+
+NAMED = """
+from torch.utils.data import DataLoader
+from torchvision.datasets import ImageFolder
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+train_loader = DataLoader(ImageFolder("train"), batch_size=32)
+"""
+LEARNS = (
+    "for x, y in train_loader:\n    opt.zero_grad()\n    F.mse_loss(net(x), y).backward()\n    opt.step()\n"
+)
+
+
+@pytest.mark.parametrize(
+    ("used", "severity"),
+    [
+        (
+            "def mean(loader):\n    return sum(x.mean() for x, _ in loader)\nprint(mean(train_loader))\n",
+            QUESTION,
+        ),
+        ("x, y = next(iter(train_loader))\nprint(x.shape)\n", QUESTION),
+        ("import engine\nengine.run(net, train_loader)\n", QUESTION),
+        (LEARNS, RISK),
+        (
+            "def fit(loader):\n"
+            + textwrap.indent(LEARNS.replace("train_loader", "loader"), "    ")
+            + "fit(train_loader)\n",
+            RISK,
+        ),
+    ],
+)
+def test_a_loader_that_is_named_for_training(used: str, severity: Severity) -> None:
+    assert told("DATA001", NAMED + used) == [severity]
+
+
+def test_a_try_of_a_file_that_others_import() -> None:
+    tried = "if __name__ == '__main__':\n" + textwrap.indent(NAMED + LEARNS, "    ")
+    for user, severity in (("import model\n", QUESTION), ("x = 1\n", RISK)):
+        files = {"model.py": IMPORTS + tried, "main.py": IMPORTS + user}
+        found = [each.severity for each in read_texts(files).findings if each.code == "DATA001"]
+        assert found == [severity]
+
+
 # ── VALUE001: a cut behind the update ─────────────────────────────────────────────────────────
 
 CUT = """
@@ -567,3 +654,420 @@ def test_a_train_of_its_own_beside_another_program(files: dict[str, str], severi
     texts = {"shared.py": "x = 1\n", "main.py": OWN_TRAIN} | files
     reading = read_texts({name: IMPORTS + text for name, text in texts.items()})
     assert [each.severity for each in reading.findings if each.code == "EVAL009"] == [severity]
+
+
+# ── EVAL002 and EVAL008: layers of branches that this model never takes ────────────────────────
+
+EVALUATED = """
+class Block(nn.Module):
+    def __init__(self, n, kind=None):
+        super().__init__()
+        if kind == "down":
+            self.norm = nn.LayerNorm(n)
+        elif kind == "up":
+            self.norm = nn.BatchNorm1d(n)
+        else:
+            self.norm = nn.Identity()
+    def forward(self, x):
+        return self.norm(x)
+def norm(kind, n):
+    return nn.BatchNorm1d(n) if kind == "batch" else nn.LayerNorm(n)
+class Net(nn.Module):
+    def __init__(self, kind="down", rate=0.5):
+        super().__init__()
+        self.first = MADE
+    def forward(self, x, drops=False):
+        return self.first(x)
+parser = argparse.ArgumentParser()
+parser.add_argument("--kind")
+args = parser.parse_args()
+net = Net(GIVEN)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+for epoch in range(3):
+    for x, y in train_loader:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+    with torch.no_grad():
+        for x, y in test_loader:
+            print(F.mse_loss(net(x), y))
+"""
+MADE_AND_TOLD = [
+    ('Block(3, kind="down")', "", []),
+    ("Block(3, kind)", "", []),
+    ("nn.Sequential(Block(3), Block(3, 'down'))", "", []),
+    ('norm("layer", 3)', "", []),
+    ("norm(kind, 3)", "'layer'", []),
+    ("nn.Dropout(rate)", "rate=0.0", []),
+    ('Block(3, kind="up")', "", [BUG]),
+    ("Block(3, kind)", "'up'", [BUG]),
+    ("nn.Sequential(Block(3), Block(3, 'up'))", "", [BUG]),
+    ("norm(kind, 3)", "'batch'", [BUG]),
+    ("nn.Dropout(rate)", "", [BUG]),
+    ("Block(3, kind)", "args.kind", [RISK]),
+    ("norm(kind, 3)", "args.kind", [RISK]),
+    ('nn.BatchNorm1d(3) if kind == "batch" else nn.LayerNorm(3)', "kind=args.kind", [RISK]),
+]
+
+
+@pytest.mark.parametrize(("made", "given", "severities"), MADE_AND_TOLD)
+def test_layers_of_branches_of_a_constructor(made: str, given: str, severities: list[Severity]) -> None:
+    assert told("EVAL002", EVALUATED.replace("MADE", made).replace("GIVEN", given)) == severities
+
+
+PREDICTS = """
+class Net(nn.Module):
+    def __init__(self, drops=False):
+        super().__init__()
+        self.drop, self.last, self.drops = None, nn.Linear(3, 3), drops
+        self.drop = nn.Dropout(0.5)
+    def forward(self, x, is_training=False):
+        WITHIN
+        return self.last(x)
+net = Net()
+net.load_state_dict(torch.load("net.pt"))
+print(net(CALLED))
+"""
+CALLED = [
+    ("if is_training: x = self.drop(x)", "x, False", []),
+    ("if is_training: x = self.drop(x)", "x", []),
+    ("x = self.drop(x) if is_training else x", "x, is_training=False", []),
+    ("if self.drops: x = self.drop(x)", "x", []),
+    ("if is_training: x = self.drop(x)", "x, True", [BUG]),
+    ("x = self.drop(x)", "x, False", [BUG]),
+    ("if self.training: x = self.drop(x)", "x", [BUG]),
+    ("if is_training: x = self.drop(x)", "x, is_training=flag()", [RISK]),
+]
+
+
+@pytest.mark.parametrize(("within", "called", "severities"), CALLED)
+def test_a_layer_that_a_call_leaves_out(within: str, called: str, severities: list[Severity]) -> None:
+    assert told("EVAL008", PREDICTS.replace("WITHIN", within).replace("CALLED", called)) == severities
+
+
+# ── EVAL030: a column that another arm makes ──────────────────────────────────────────────────
+
+ARMS = """
+net, kind = nn.Linear(3, 5), input()
+for x, labels in [(torch.ones(2, 3), torch.ones(2))]:
+    labels = labels.long().view(-1)
+    logits = net(x)
+    ARMS
+"""
+COLUMN = "        labels = labels.unsqueeze(-1)\n"
+COMPARED = "        print(logits.argmax(1) == labels)\n"
+ARMS_APART = [
+    f'if kind == "count":\n{COLUMN}    else:\n{COMPARED}',
+    f'if kind == "a":\n{COMPARED}    elif kind == "count":\n{COLUMN}    else:\n{COMPARED}',
+    f'if kind == "a":\n{COLUMN}    elif kind == "b":\n        print(1)\n    else:\n{COMPARED}',
+]
+ARMS_JOINED = [
+    f'if kind == "count":\n{COLUMN}{COMPARED}',
+    f'if kind == "a":\n        print(1)\n    else:\n{COLUMN}{COMPARED}',
+]
+
+
+@pytest.mark.parametrize("arms", ARMS_APART)
+def test_a_column_of_another_arm(arms: str) -> None:
+    assert told("EVAL030", ARMS.replace("ARMS", arms)) == []
+
+
+@pytest.mark.parametrize("arms", ARMS_JOINED)
+def test_a_column_of_the_same_arm(arms: str) -> None:
+    assert told("EVAL030", ARMS.replace("ARMS", arms)) == [BUG]
+
+
+# ── LOSS023: an arm for several classes ───────────────────────────────────────────────────────
+
+SEVERAL = """
+net = nn.Sequential(nn.Linear(2, 8), nn.Linear(8, 1))
+def show(y, x, multi=False):
+    logits = net(x)
+    if TEST:
+        return torch.softmax(logits, dim=1)
+    return logits.sigmoid()
+show(torch.ones(2), torch.ones(2, 2))
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "severities"),
+    [
+        ("len(torch.unique(y)) > 2", []),
+        ("y.unique().numel() > 2", []),
+        ("logits.shape[1] > 1", []),
+        ("logits.size(-1) != 1", []),
+        ("x.sum() > 0", [BUG]),
+        ("True", [BUG]),
+        ("show", [BUG]),
+    ],
+)
+def test_a_softmax_for_several_classes(test: str, severities: list[Severity]) -> None:
+    assert told("LOSS023", SEVERAL.replace("TEST", test)) == severities
+
+
+# ── SCHED001 and SCHED008: a place set by hand, a group made anew ─────────────────────────────
+
+FIRST = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+scheduler = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 0.9**epoch)
+other = torch.optim.lr_scheduler.LambdaLR(opt, lambda epoch: 0.9**epoch)
+SET
+for epoch in range(3):
+    scheduler.step()
+    for x, y in [(torch.ones(2, 3), torch.ones(2, 3))]:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("given", "severities"),
+    [
+        ("scheduler.last_epoch = -1", []),
+        ("start = 4\nscheduler.last_epoch = start - 1", []),
+        ("def go_on(start):\n    scheduler.last_epoch = start - 1\ngo_on(3)", []),
+        ("other.last_epoch = -1", [BUG]),
+        ("print(scheduler.last_epoch)", [BUG]),
+        ("", [BUG]),
+    ],
+)
+def test_a_schedule_that_is_set_back(given: str, severities: list[Severity]) -> None:
+    assert told("SCHED001", FIRST.replace("SET", given)) == severities
+
+
+ANEW = """
+net, rate = nn.Linear(3, 3), 0.1
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def reset(rate):
+    opt.defaults["lr"] = rate
+    BEHIND
+reset(0.2)
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "severities"),
+    [
+        ("opt.param_groups = []\n    opt.add_param_group(dict(params=net.parameters()))", []),
+        ("opt.param_groups.clear()\n    opt.add_param_group(dict(params=net.parameters()))", []),
+        ("opt.add_param_group({'params': [nn.Parameter(torch.ones(2))]})", []),
+        ("opt.step()", [BUG]),
+        ("print(net)", [BUG]),
+        ("opt.state.clear()", [BUG]),
+    ],
+)
+def test_defaults_that_a_new_group_reads(behind: str, severities: list[Severity]) -> None:
+    assert told("SCHED008", ANEW.replace("BEHIND", behind)) == severities
+
+
+# ── PARAM019: a misspelt constructor without anything to construct ────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("body", "severities"),
+    [
+        ("super().__init__()", []),
+        ("super(Net, self).__init__()", []),
+        ('"""Nothing."""\n        super().__init__()\n        pass', []),
+        ("nn.Module.__init__(self)", []),
+        ("super().__init__()\n        self.last = nn.Linear(2, 2)", [BUG]),
+        ("self.size = 3", [BUG]),
+        ("super().__init__()\n        self.reset()", [BUG]),
+    ],
+)
+def test_a_misspelt_constructor(body: str, severities: list[Severity]) -> None:
+    code = f"class Net(nn.Module):\n    def __init_(self):\n        {body}\n    def forward(self, x):\n        return x\n"
+    assert told("PARAM019", code) == severities
+
+
+# ── VALUE040: what stands in for a library, and what a page cuts out ──────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("head", "severities"),
+    [
+        ("try:\n    from tqdm import tqdm\nexcept ImportError:\n    def tqdm(x): return x", []),
+        ("try:\n    from tqdm import tqdm\nexcept:\n    def tqdm(x): return x", []),
+        (
+            "try:\n    import tqdm as bars\n    tqdm = bars.tqdm\nexcept ModuleNotFoundError:\n    def tqdm(x):\n        return x",
+            [],
+        ),
+        ("def tqdm(x): return x", [BUG]),
+        ("if True:\n    def tqdm(x): return x", [BUG]),
+    ],
+)
+def test_a_function_that_stands_in_for_a_library(head: str, severities: list[Severity]) -> None:
+    assert told("VALUE040", f"{head}\nfor x in tqdm([1], leave=False):\n    print(x)\n") == severities
+
+
+def test_a_method_that_a_page_shows_without_its_class() -> None:
+    cut = "def mask(self, query, key):\n    return torch.ones(2)\ndef both(x):\n    return mask(x, x)\n"
+    page = f"# Masks\n\n```python\n{IMPORTS}{cut}```\n"
+    assert not [each for each in read_texts({"README.md": page}).findings if each.code == "VALUE040"]
+    assert told("VALUE040", cut + "both(1)\n") == [BUG]
+
+
+# ── VALUE019: options that are given nothing ──────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("given", "severity"),
+    [
+        ('""', ADVICE),
+        ("[]", ADVICE),
+        ("args=[]", ADVICE),
+        ("args=()", ADVICE),
+        ("", RISK),
+        ("None", RISK),
+        ('["--big", "False"]', RISK),
+    ],
+)
+def test_options_that_are_given_nothing(given: str, severity: Severity) -> None:
+    code = "parser = argparse.ArgumentParser()\nparser.add_argument('--big', type=bool, default=True)\n"
+    assert told("VALUE019", f"{code}print(parser.parse_args({given}).big)\n") == [severity]
+
+
+# ── GRAD011: a later backward behind a switch ─────────────────────────────────────────────────
+
+KEEPS = """
+net, other = nn.Linear(3, 3), nn.Linear(3, 3)
+opt = torch.optim.SGD([*net.parameters(), *other.parameters()], lr=0.1)
+parser = argparse.ArgumentParser()
+parser.add_argument("--both", action="store_true")
+args = parser.parse_args()
+def fit(both):
+    for x in [torch.ones(2, 3)]:
+        opt.zero_grad()
+        y = net(x)
+        y.mean().backward(retain_graph=True)
+        LATER
+        opt.step()
+fit(args.both)
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "severities"),
+    [
+        ("if both: other(y).mean().backward()", []),
+        ("if both and args.both:\n            loss = other(y).mean()\n            loss.backward()", []),
+        ("if not both: print(y)\n        else: other(y).sum().backward()", []),
+        ("if both: print(y)", [RISK]),
+        ("if both: other(net(x)).mean().backward()", [RISK]),
+        ("pass", [RISK]),
+    ],
+)
+def test_a_graph_that_a_switch_needs(later: str, severities: list[Severity]) -> None:
+    assert told("GRAD011", KEEPS.replace("LATER", later)) == severities
+
+
+# ── DATA002: one batch to look at ─────────────────────────────────────────────────────────────
+
+LOOKED_AT = """
+from torch.utils.data import DataLoader
+from torchvision.datasets import MNIST
+test_loader = DataLoader(MNIST("."), batch_size=32, drop_last=True)
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "severities"),
+    [
+        ("batches = iter(test_loader)\nx, y = next(batches)\nprint(x.shape)\n", []),
+        ("x, y = next(iter(test_loader))\nprint(x.shape)\n", []),
+        ("first = next(iter(test_loader))\nagain = next(iter(test_loader))\nprint(first)\n", []),
+        ("for x, y in test_loader:\n    print(x)\n", [RISK]),
+        ("batches = iter(test_loader)\nfor i in range(9):\n    print(next(batches))\n", [RISK]),
+        ("for x, y in iter(test_loader):\n    print(x)\n", [RISK]),
+        ("x, y = next(iter(test_loader))\nprint(len(test_loader))\n", [RISK]),
+    ],
+)
+def test_one_batch_to_look_at(used: str, severities: list[Severity]) -> None:
+    assert told("DATA002", LOOKED_AT + used) == severities
+
+
+# ── PARAM001, VALUE001, VALUE013 ──────────────────────────────────────────────────────────────
+
+LISTED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = [nn.Linear(3, 3) for _ in range(4)]
+    def forward(self, x):
+        for layer in self.layers:
+            x = layer(x)
+        return x
+"""
+
+
+@pytest.mark.parametrize(
+    ("used", "severity"),
+    [
+        ("print(Net()(torch.ones(2, 3)))\n", QUESTION),
+        ("net = Net()\ny = net(torch.ones(2, 3).float())\nprint(y)\n", QUESTION),
+        ("net = Net().cuda()\nprint(net(torch.ones(2, 3)))\n", BUG),
+        ("opt = torch.optim.SGD(Net().parameters(), lr=0.1)\n", BUG),
+        ("torch.save(Net(), 'net.pt')\n", BUG),
+        ("", BUG),
+    ],
+)
+def test_layers_of_a_model_that_is_only_applied(used: str, severity: Severity) -> None:
+    assert told("PARAM001", LISTED + used) == [severity]
+
+
+HANDED_OVER = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), lr=0.1)
+def fit(model, data, criterion):
+    for x, label in data:
+        opt.zero_grad()
+        loss = model(x, label)
+        LATER
+        loss.backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("later", "severity"),
+    [
+        ("label = torch.LongTensor(label).cuda()", ADVICE),
+        ("label = torch.tensor(label).to('cuda')", ADVICE),
+        ("label = torch.as_tensor(label)", ADVICE),
+        ("label = torch.softmax(label, 1)", RISK),
+        ("label = torch.softmax(label, 1).cuda()", RISK),
+    ],
+)
+def test_a_conversion_that_nothing_uses(later: str, severity: Severity) -> None:
+    assert told("VALUE001", HANDED_OVER.replace("LATER", later)) == [severity]
+
+
+KEPT_BEFORE = """
+class Net(nn.Module):
+    def forward(self, x, y):
+        BEFORE
+        return self.fit(x, y)
+    def fit(self, x, y):
+        x = self.rows(y)
+        return x + 1
+    def rows(self, y):
+        return self.bags[y]
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "severities"),
+    [
+        ("self.bags = self.read(x)", []),
+        ("self.bags = x", []),
+        ("self.bags, self.n = x * 2, 3", []),
+        ("self.bags = self.read(y)", [RISK]),
+        ("print(x)", [RISK]),
+        ("bags = self.read(x)", [RISK]),
+    ],
+)
+def test_a_parameter_that_the_object_keeps(before: str, severities: list[Severity]) -> None:
+    assert told("VALUE013", KEPT_BEFORE.replace("BEFORE", before)) == severities

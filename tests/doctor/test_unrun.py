@@ -84,6 +84,7 @@ def test_what_is_built_beside_is_there(tmp_path):
     (tmp_path / "pyproject.toml").write_text("")
     (tmp_path / "nets/__init__.py").write_text("")
     text = "import torch\nimport torch.nn.functional as F\nfrom nets.fast import x\n" + LOOP.format(**PLAIN)
+    text += "net = torch.nn.Linear(2, 2)\nfit(net, torch.optim.SGD(net.parameters(), 0.1), [])\n"
     (tmp_path / "main.py").write_text(text)
     assert [each.severity for each in read_paths([tmp_path]).findings if each.code == "LOSS001"] == [
         Severity.RISK

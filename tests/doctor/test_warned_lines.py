@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What torch warns of while the doctor watches is shown at the user's line, as often and under the filters that it would be."""
+"""What torch warns of while the doctor watches is shown where it would be without, as often and under the same filters."""
 
 import inspect
 import warnings
@@ -26,13 +26,86 @@ def compared_by_a_module():
     return nn.MSELoss()(ROWS, TARGETS)
 
 
+def divided_by_a_module():
+    return nn.Softmax()(ROWS)  # of a frame five calls out
+
+
+def divided_by_a_module_with_a_hook():
+    layer = nn.LogSoftmax()
+    layer.register_forward_hook(lambda *_: None)
+    return layer(ROWS)
+
+
+def divided():
+    return F.softmax(ROWS)
+
+
+def divided_by_a_layer_within():
+    return nn.Sequential(nn.Softmax())(ROWS)
+
+
+def stepped():
+    layer = nn.Embedding(3, 2, sparse=True)
+    layer(torch.tensor([1])).sum().backward()
+    torch.optim.Adagrad(layer.parameters()).step()  # torch's C++ warns, of a frame of torch's
+
+
+def divergence():
+    return nn.KLDivLoss()(TARGETS, TARGETS)
+
+
+def turned():
+    return torch.ones(2, 3, 4).T
+
+
+def meshed():
+    return torch.meshgrid(TARGETS, TARGETS)
+
+
+def scheduled_before_a_step():
+    optimizer = torch.optim.SGD([nn.Parameter(ROWS)], lr=0.1)
+    torch.optim.lr_scheduler.StepLR(optimizer, 1).step()
+
+
+def warned_by_the_users_own_function():
+    return meant_for_whoever_calls()
+
+
+def meant_for_whoever_calls():
+    warnings.warn("old", DeprecationWarning, stacklevel=2)
+
+
+def of_a_parameter_of_torchs():
+    return nn.L1Loss(size_average=False)
+
+
 def twice():
     for _ in range(2):
         copied()
         compared()
 
 
-WARNING = (copied, compared, compared_by_a_module)
+OF_THE_USER = (copied, compared, divided, turned, warned_by_the_users_own_function)
+OF_TORCH = (
+    compared_by_a_module,
+    divided_by_a_module,
+    divided_by_a_module_with_a_hook,
+    divided_by_a_layer_within,
+    divergence,
+    stepped,
+    meshed,
+    scheduled_before_a_step,
+    of_a_parameter_of_torchs,
+)
+
+
+@pytest.fixture(autouse=True)
+def warns_always():
+    """Have torch's C++ warn each time of what it else warns of once in a process."""
+    before = torch.is_warn_always_enabled()
+    torch.set_warn_always(True)
+    yield
+    torch.set_warn_always(before)
 
 
 def shown(action, calls, *, watched=True):
@@ -54,9 +127,16 @@ def line_of(function):
     return __file__, inspect.getsourcelines(function)[1] + 1
 
 
-@pytest.mark.parametrize("function", WARNING, ids=lambda function: function.__name__)
+@pytest.mark.parametrize("function", OF_THE_USER, ids=lambda function: function.__name__)
 def test_the_line_is_the_users(function):
     assert shown("default", [function]) == [line_of(function)]
+
+
+@pytest.mark.parametrize("function", [*OF_THE_USER, *OF_TORCH], ids=lambda function: function.__name__)
+def test_the_line_is_that_of_a_plain_run(function):
+    plain = shown("always", [function], watched=False)
+    assert plain
+    assert shown("always", [function]) == plain
 
 
 @pytest.mark.parametrize("action", ["default", "always", "module", "once", "ignore"])

@@ -126,6 +126,12 @@ for epoch in range(2):
     right = code.replace("    for x, y in batches", "    sampler.set_epoch(epoch)\n    for x, y in batches")
     assert run_example(right).findings == []
 
+    step = code[code.index("    for x, y in batches") :]
+    twice = right + step.replace("batches", "list(batches)")  # each epoch has two passes
+    assert run_example(twice).findings == []
+    once = code.replace("for epoch in", "sampler.set_epoch(0)\nfor epoch in").replace("range(2)", "range(3)")
+    assert [(each.code, each.place.line) for each in run_example(once).findings] == [("DIST001", 6)]
+
 
 def test_float16_whose_scaler_was_switched_off_is_seen():
     code = """

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`python early.py SEED COUNT FOLDER`: drawn trainings by Lightning that ask for their loader early, killed in a drawn epoch.
+"""`python early.py LIBRARY SEED COUNT FOLDER`: drawn trainings that ask for their loader early, killed in a drawn epoch.
 
 Prints, as JSON, for each its habits, how a run that never was killed ends, how the killed one ends, and what a third start does.
 """
@@ -17,8 +17,9 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 import lightning
 import torch
+from early_data import BATCHES, EPOCHS, loader_of
+from early_hugging_face import ACCELERATE, TRAINER, by_accelerate, by_trainer
 from torch import nn
-from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset
 from trainings import quiet
 
 import truestep as ts
@@ -35,33 +36,6 @@ HABITS = {
     "makes": ("alike", "alike", "alike", "by_epoch", "at_random"),
     "looks_at_data": (False, False, True),
 }
-EPOCHS, BATCHES = 4, 6
-
-
-class Points(Dataset):
-    def __len__(self):
-        return 4 * BATCHES
-
-    def __getitem__(self, index):
-        return torch.full((3,), float(index)) / 24 + torch.randn(3) * 0.1, index % 2
-
-
-class Stream(IterableDataset):
-    def __iter__(self):
-        order = torch.randperm(4 * BATCHES).tolist()
-        return ((torch.full((3,), float(index)) / 24, index % 2) for index in order)
-
-
-def loader_of(habits, trainer=None):
-    """Make the loader as a habit says; one by epoch leaves out others, one at random draws what nobody has set a seed for."""
-    if habits["unsized"]:
-        return DataLoader(Stream(), 4, num_workers=min(1, habits["workers"]))
-    data = Points()
-    if habits["makes"] == "by_epoch" and trainer is not None:
-        data = Subset(Points(), [(trainer.current_epoch + each) % 24 for each in range(24)])
-    if habits["makes"] == "at_random":
-        data = Subset(Points(), random.SystemRandom().sample(range(24), 24))
-    return DataLoader(data, 4, shuffle=True, num_workers=habits["workers"])
 
 
 class Data(lightning.LightningDataModule):
@@ -74,7 +48,7 @@ class Data(lightning.LightningDataModule):
             self.trainer.estimated_stepping_batches
 
     def train_dataloader(self):
-        return loader_of(self.habits, self.trainer)
+        return loader_of(self.habits, self.trainer.current_epoch)
 
 
 class Asks(lightning.Callback):
@@ -119,10 +93,10 @@ class Module(lightning.LightningModule):
 
 class Own(Module):
     def train_dataloader(self):
-        return loader_of(self.habits, self.trainer)
+        return loader_of(self.habits, self.trainer.current_epoch)
 
 
-def train(habits, directory, kill_at=-1):
+def by_lightning(habits, directory, kill_at=-1):
     quiet()
     lightning.seed_everything(1, verbose=False)
     module = (Own if habits["data"] == "own" else Module)(habits, kill_at)
@@ -143,7 +117,7 @@ def train(habits, directory, kill_at=-1):
     return f"{hashlib.sha256(weights).hexdigest()[:16]} {trainer.global_step}"
 
 
-def run(habits, directory, kill_at=-1):
+def run(train, habits, directory, kill_at=-1):
     """Train in a fork; return what it ends with, the message of its refusal, or that it was killed."""
     reading, writing = os.pipe()
     if number := os.fork():
@@ -165,22 +139,35 @@ def run(habits, directory, kill_at=-1):
     os._exit(0)
 
 
-def main(seed, count, folder):
+LIBRARIES = {
+    "lightning": (HABITS, by_lightning),
+    "transformers": (TRAINER, by_trainer),
+    "accelerate": (ACCELERATE, by_accelerate),
+}
+
+
+def drawn_habits(draws, habits):
+    found = {name: draws.choice(choices) for name, choices in habits.items()}
+    if found.get("asks_in") == "data_setup":
+        found["data"] = "module"
+    if found.get("data") == "handed":
+        found["reload"] = 0
+    return found
+
+
+def main(library, seed, count, folder):
     warnings.simplefilter("ignore")
     draws = random.Random(seed)
+    choices, train = LIBRARIES[library]
     told = []
     for number in range(count):
-        habits = {name: draws.choice(choices) for name, choices in HABITS.items()}
-        if habits["asks_in"] == "data_setup":
-            habits["data"] = "module"
-        if habits["data"] == "handed":
-            habits["reload"] = 0
+        habits = drawn_habits(draws, choices)
         kill_at = draws.randrange(3) * BATCHES + draws.randrange(1, BATCHES)
-        plain = run(habits, folder / f"{number}-plain")
-        killed = run(habits, folder / f"{number}-killed", kill_at)
-        was_saved = any((folder / f"{number}-killed" / "checkpoints").glob("*-step-*"))
-        again = run(habits, folder / f"{number}-killed") if killed == "killed" else killed
-        third = run(habits, folder / f"{number}-killed")
+        plain = run(train, habits, folder / f"{number}-plain")
+        killed = run(train, habits, folder / f"{number}-killed", kill_at)
+        was_saved = any((folder / f"{number}-killed").glob("**/checkpoints/*-step-*"))
+        again = run(train, habits, folder / f"{number}-killed") if killed == "killed" else killed
+        third = run(train, habits, folder / f"{number}-killed")
         told.append(
             {
                 "plain": plain,
@@ -196,4 +183,4 @@ def main(seed, count, folder):
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    main(int(sys.argv[1]), int(sys.argv[2]), Path(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), Path(sys.argv[4]))

@@ -39,13 +39,13 @@ def test_twenty_kills(tmp_path, framework, workers):
     check_kills(tmp_path, [framework], workers, 20)
 
 
-def drawn(loader, place=None, skip=0):
+def drawn(loader, place=None):
     """Return the batches of a pass that is trained on, keyed, and leave the streams as they were."""
-    passes = KeyedPasses(lambda _: 3, lambda *_: skip)
-    passes.begin(place)
-    passes.begins = 3
+    passes = KeyedPasses()
+    passes.begin(place or {})
+    passes.await_pass(3, loader)
     try:
-        return [batch.tolist() for batch in loader], passes.place(3, skip)
+        return [batch.tolist() for batch in loader], passes.place(0)
     finally:
         passes.end()
 
@@ -60,7 +60,7 @@ def test_a_pass_that_is_gone_through_again_gives_the_same_batches(workers, habit
 
     whole, place = drawn(loader())
     for skip in (1, 4):
-        left, _ = drawn(loader(), {**place, "batches": skip}, skip)
+        left, _ = drawn(loader(), {**place, "batches": skip})
         assert left == whole[skip:]
 
 
@@ -75,8 +75,8 @@ def test_an_evaluation_draws_other_numbers_each_time_and_moves_no_stream():
 
     from frameworks.loaders import HABITS
 
-    passes = KeyedPasses(lambda _: None)
-    passes.begin(None)
+    passes = KeyedPasses()
+    passes.begin({})
     try:
         state = torch.get_rng_state()
         one = [batch.tolist() for batch in HABITS["global"](0)]
@@ -125,9 +125,9 @@ def test_lightnings_callback_given_to_the_trainer_of_transformers_names_the_righ
     assert "Write ts.transformers.ExactResume(directory)." in done.stdout
 
 
-def check_early(folder, seed, count):
+def check_early(folder, library, seed, count):
     """A training that asks early for its loader ends with the same bits after a kill, or is refused; so does a third start."""
-    done = frameworks.run(Path(__file__).parent / "early.py", seed, count, folder, timeout=3600)
+    done = frameworks.run(Path(__file__).parent / "early.py", library, seed, count, folder, timeout=3600)
     assert done.returncode == 0, done.stderr
     for each in json.loads(done.stdout.splitlines()[-1]):
         if each["habits"]["makes"] == "alike":
@@ -137,14 +137,17 @@ def check_early(folder, seed, count):
                 assert end == each["plain"] or "holds other numbers than before the kill" in end, each
 
 
-def test_a_loader_that_is_asked_for_early(tmp_path):
-    check_early(tmp_path, 1, 4)
+@pytest.mark.parametrize(("library", "count"), [("lightning", 4), ("transformers", 2), ("accelerate", 3)])
+def test_a_loader_that_is_asked_for_early(tmp_path, library, count):
+    check_early(tmp_path, library, 1, count)
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(3600)
-def test_forty_loaders_that_are_asked_for_early(tmp_path):
-    check_early(tmp_path, 2, 40)
+@pytest.mark.parametrize("seed", [2, 3, 4, 5])
+@pytest.mark.parametrize("library", FRAMEWORKS)
+def test_forty_loaders_that_are_asked_for_early(tmp_path, library, seed):
+    check_early(tmp_path, library, seed, 10)
 
 
 LOOKING = """

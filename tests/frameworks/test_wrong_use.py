@@ -80,6 +80,8 @@ cases = {
     "any order": lambda: fit([ExactResume("any")], given=lambda loader: DataLoader(loader.dataset, 4, in_order=False)),
     "iterable": lambda: fit([ExactResume("iterable")], given=lambda _: Iterable()),
     "launched": launched,
+    "called": lambda: fit([exact := ExactResume("exact")], exact.checkpoint()),
+    "called at first": lambda: fit([exact := ExactResume("first")], exact.checkpoint()),
 }
 for name, case in cases.items():
     try:
@@ -239,6 +241,11 @@ try:
     said["callback as path"] = "nothing"
 except ts.OptionError as error:
     said["callback as path"] = str(error)
+try:
+    train(ExactResume("called"), given=ExactResume("called").checkpoint())
+    said["called"] = "nothing"
+except ts.OptionError as error:
+    said["called"] = str(error)
 train(ExactResume("exact"), epochs=2, workers=1, rate=5.0, seed=4)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
@@ -249,11 +256,11 @@ SAYS = {
     LIGHTNING: {
         "class": 'exact = ts.lightning.ExactResume("runs/exact"), and callbacks=[exact].',
         "other library": "Write ts.lightning.ExactResume(directory).",
-        "samples": "the data had 16 samples, and has 24",
+        "samples": "the number of samples was 16, and is 24",
         "batch_size": "batch_size was 4, and is 8",
-        "accumulation": "1 batches made a step, and 2 do",
+        "accumulation": "the number of batches to a step was 1, and is 2",
         "model": "net.weight was (1, 4), and is (2, 4) (and 1 more)",
-        "optimizer": "its optimizer was SGD, and is Adam",
+        "optimizer": "the optimizer was SGD, and is Adam",
         "fewer epochs": "max_epochs=1 asks for fewer, so nothing would be trained. Write max_epochs=",
         "callback as path": "ckpt_path is the callback itself, and that is no checkpoint",
         "directory as path": "ckpt_path is its directory",
@@ -265,6 +272,8 @@ SAYS = {
         "any order": "DataLoader(in_order=False) gives batches",
         "iterable": "which iterates in a way of its own",
         "launched": "trains on 2",
+        "called": "no method to call. Write trainer.fit(model, loader, ckpt_path=exact.checkpoint)",
+        "called at first": "no method to call. Write trainer.fit(model, loader, ckpt_path=exact.checkpoint)",
     },
     ACCELERATE: {
         "unprepared": "Write net, optimizer, loader = accelerator.prepare(net, optimizer, loader) first",
@@ -278,7 +287,7 @@ SAYS = {
         "goes on": "nothing",
         "batch_size": "batch_size was 4, and is 8",
         "other model": "holds a checkpoint of another model",
-        "other optimizer": "its optimizer was SGD, and is Adam",
+        "other optimizer": "the optimizer was SGD, and is Adam",
         "other rate": "nothing",
         "never saved": "Make it the last line of the body",
         "saved behind": "never called",
@@ -287,13 +296,14 @@ SAYS = {
         "model": "where the training loader that accelerator.prepare returned stands",
     },
     TRANSFORMERS: {
-        "samples": "the data had 16 samples, and has 24",
+        "samples": "the number of samples was 16, and is 24",
         "batch_size": "batch_size was 4, and is 2",
-        "accumulation": "1 batches made a step, and 2 do",
-        "model": "and is (8, 8)",
-        "layers": "is new (and 11 more)",
+        "accumulation": "the number of batches to a step was 1, and is 2",
+        "model": "and is (8, 8) (and ",
+        "layers": "was not there, and is (4,) (and 11 more)",
         "file": "names a file",
         "callback as path": "trainer.train(resume_from_checkpoint=exact.checkpoint)",
+        "called": "no method to call. Write trainer.train(resume_from_checkpoint=exact.checkpoint)",
         "other library": "Write ts.transformers.ExactResume(directory).",
         "other library, added": "Write ts.transformers.ExactResume(directory).",
     },

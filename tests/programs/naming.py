@@ -32,15 +32,22 @@ def run_codes(program: Program) -> set[str]:
         return {finding["code"] for finding in doctored(program, place, Path(folder) / "report.json")[1]}
 
 
+def is_named(plant: Plant, program: Program) -> tuple[bool, bool]:
+    """Return whether reading names the mistake in a program, and whether `truestep doctor`, which reads first, does.
+
+    Only what reading doesn't name is run.
+    """
+    read = bool(read_codes(program) & plant.codes)
+    return read, read or bool(run_codes(program) & plant.codes)
+
+
 def row(plant: Plant, each: int, runs: bool) -> tuple[int, int, int | None]:
-    """Return how many programs have a mistake in them, and how many are named by reading, and by running."""
+    """Return how many programs have a mistake in them, and how many are named by reading, and by running as well."""
     wrong = planted(plant, each)
-    read = sum(bool(read_codes(program) & plant.codes) for program in wrong)
-    return (
-        len(wrong),
-        read,
-        sum(bool(run_codes(program) & plant.codes) for program in wrong) if runs else None,
-    )
+    if not runs or not plant.codes:
+        return len(wrong), sum(bool(read_codes(program) & plant.codes) for program in wrong), None
+    told = [is_named(plant, program) for program in wrong]
+    return len(wrong), sum(read for read, _ in told), sum(both for _, both in told)
 
 
 def silencing(plant: Plant) -> list[str] | None:
@@ -48,19 +55,19 @@ def silencing(plant: Plant) -> list[str] | None:
     needed = [named(name) for name in plant.words["habits"].split()]
     needed = [named("plain"), *(habit for habit in needed if habit.slot != "framework")]
 
-    def is_named(*more: Habit) -> bool | None:
+    def is_read(*more: Habit) -> bool | None:
         program = filled([*needed, *more])
         wrong = None if program is None else plant.into(program)
         return None if wrong is None else bool(read_codes(wrong) & plant.codes)
 
     taken = {habit.slot for habit in needed}
     others = [habit for habit in suited(all_habits(), needed) if habit.slot not in taken]
-    return [habit.name for habit in others if is_named(habit) is False] if is_named() else None
+    return [habit.name for habit in others if is_read(habit) is False] if is_read() else None
 
 
 def table(rows: dict[Plant, tuple[int, int, int | None]]) -> str:
     """Return the shares of plants, with their sum."""
-    lines = [f"{'plant':32}{'kind':56}{'code':20}{'read':>8}{'run':>8}"]
+    lines = [f"{'plant':32}{'kind':56}{'code':20}{'read':>8}{'+ run':>8}"]
     for plant, (count, read, run) in rows.items():
         shown = "-" if run is None else f"{run}/{count}"
         lines.append(
@@ -69,7 +76,9 @@ def table(rows: dict[Plant, tuple[int, int, int | None]]) -> str:
     total = sum(count for count, _, _ in rows.values())
     lines.append(f"named by reading: {sum(read for _, read, _ in rows.values())} of {total}")
     if any(run is not None for _, _, run in rows.values()):
-        lines.append(f"named by running: {sum(run or 0 for _, _, run in rows.values())} of {total}")
+        lines.append(
+            f"named by reading and running: {sum(run or 0 for _, _, run in rows.values())} of {total}"
+        )
     return "\n".join(lines)
 
 

@@ -37,11 +37,6 @@ class Plant:
         """Return the codes of which any names it; none where no check is made for it."""
         return set(self.words["code"].split()) - {"none"}
 
-    @property
-    def by_running(self) -> bool:
-        """Return whether only a run shows it."""
-        return self.words.get("by") == "running"
-
     def into(self, program: Program) -> Program | None:
         """Return the program with the mistake in it, or None where it has no place."""
         habits = tuple(

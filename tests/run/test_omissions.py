@@ -224,3 +224,56 @@ def measured(run, update, sources):
 def test_nothing_is_said_of_other_loops_in_steps(tmp_path, capsys, body):
     steps(tmp_path / "run", body)
     assert "each body of run.steps" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("has_own", [False, True])
+def test_another_runs_learner_in_the_loop_of_a_run_without_one_is_said(tmp_path, capsys, has_own):
+    def sgd(parameters):
+        return torch.optim.SGD(parameters, lr=0.1)
+
+    first = ts.Run(tmp_path / "first", device="cpu", progress=False)
+    net = first.learner(nn.Linear(3, 1), sgd)
+    second = ts.Run(tmp_path / "second", device="cpu", progress=False)  # as in a cell that was edited
+    if has_own:
+        second.learner(nn.Linear(3, 1), sgd)
+    source = second.data(DATA, batch_size=4)
+    for _epoch in second.epochs(2):
+        for batch in second.batches(source):
+            net.update(lambda rows: net(rows).square().sum(1), batch)
+    for run in (second, first):
+        run.close()
+    said = capsys.readouterr().err
+    assert said.count("no checkpoint of second holds what is trained") == (not has_own)
+
+
+def test_a_learner_made_again_for_its_module_names_the_way_on(tmp_path):
+    run = ts.Run(tmp_path / "run", device="cpu", progress=False)
+    module = nn.Linear(3, 1)
+    run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+    with pytest.raises(
+        ts.OptionError,
+        match=r"called again for the module that the learner 'net' has already.*cell is run twice",
+    ):
+        run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+    run.close()
+
+
+def test_a_notebook_is_told_which_cell_to_run_again(tmp_path, monkeypatch):
+    def made(has_learner):
+        run = ts.Run(tmp_path / "run", device="cpu", progress=False)
+        if has_learner:
+            run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+        return run
+
+    run = made(has_learner=True)
+    for _epoch in run.epochs(1):
+        pass
+    monkeypatch.setattr("truestep.run.notebook.is_interactive_session", lambda: True)
+    with pytest.raises(ts.OptionError, match=r"run the cell with ts\.Run\(\.\.\.\) once more"):
+        run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), name="other")
+    run.save()
+    run.close()
+    again = made(has_learner=False)
+    with pytest.raises(ts.CheckpointError, match=r"It has no learner yet: call run\.learner"):
+        next(iter(again.epochs(2)))
+    again.close()

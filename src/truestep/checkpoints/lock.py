@@ -6,6 +6,7 @@ import re
 import socket
 import stat
 import sys
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
@@ -103,8 +104,12 @@ class RunLock:
             with suppress(OSError):  # closed, and the lock gone, even where an error is reported
                 self._files.close(descriptor)
 
-    def __del__(self) -> None:
-        self.release()
+    def __del__(self, is_over: Callable[[], bool] = sys.is_finalizing) -> None:
+        try:
+            self.release()
+        except Exception:  # `os` may be gone by then, and the lock goes with the process
+            if not is_over():
+                raise
 
 
 _SIGNATURE = re.compile(r"process (\d+) on (\S+) ")

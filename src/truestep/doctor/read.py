@@ -49,6 +49,7 @@ _RELEVANT = re.compile(
     rb"torch|\.backward\(\)|onnxruntime|nvidia-smi|CUDA_VISIBLE_DEVICES|apex|add_argument|\.shuffle\("
 )
 
+_BY_TEXT = re.compile(rb"import_module|__import__|runpy|instantiate|(?<![.\w])(exec|eval|locate)\(")
 _OF_ROOT = (".git", "pyproject.toml", "setup.py", "setup.cfg")
 
 
@@ -79,7 +80,8 @@ def read_paths(
     relevant = [each for each in files if _is_relevant(each)]
     known = set(relevant)
     of_repository = any(map(_is_root, paths))
-    _places = ImportPlaces(SourceDisk(), of_repository=of_repository)
+    in_sight = of_repository and not any(map(_finds_by_text, relevant))
+    _places = ImportPlaces(SourceDisk(), of_repository=of_repository, users_in_sight=in_sight)
     units = source_units_of(relevant, _places) + idle_source_units(
         [each for each in files if each not in known]
     )
@@ -100,6 +102,14 @@ def _is_root(path: Path) -> bool:
     return any((path / name).exists() for name in _OF_ROOT)
 
 
+def _finds_by_text(path: Path) -> bool:
+    """Tell whether a file may take others, or what they hold, by names that it puts together."""
+    try:
+        return bool(_BY_TEXT.search(path.read_bytes()))
+    except OSError:
+        return True
+
+
 def _is_relevant(path: Path) -> bool:
     """Tell whether a file may train something; one that can't be opened is to be named."""
     try:
@@ -115,7 +125,7 @@ def _read_units(
 ) -> Iterator[SourceReading]:
     """Yield what each unit gives: as it was kept, or read anew, several at a time."""
     codes = ",".join(check.code for check in wanted)
-    scope = "repository" if _places is not None and _places.of_repository else "files"
+    scope = _places.scope if _places is not None else ""
     keys = {
         unit: source_reading_cache_key(unit.digest, codes, scope, *map(str, unit.named))
         for unit in units

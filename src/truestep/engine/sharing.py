@@ -19,6 +19,12 @@ def check_sharing(module: nn.Module, name: str, precision: Precision, others: It
         if not shared:
             continue
         trained = [owned[id(parameter)] for parameter in shared if parameter.requires_grad]
+        if trained and len(trained) == len(other.weights.named) == len([*module.parameters()]):
+            raise OptionError(
+                f"run.learner was called again for the module that the learner {other.name!r} has already: two optimizers would "
+                "step the same weights. Go on with that learner; or, to have another optimizer, make the run (ts.Run) and the "
+                "module again first, as where a notebook's cell is run twice."
+            )
         if trained:
             raise OptionError(
                 f"{len(trained)} parameters ({', '.join(trained[:4])}) belong to the learner {other.name!r} already; in {name!r} "

@@ -7,6 +7,7 @@ import sys
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
@@ -15,6 +16,7 @@ import torch
 
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.store import CheckpointStore
+from truestep.core.call_site import calls_what_it_reads
 from truestep.core.errors import OptionError, check_number
 from truestep.core.wording import a_type
 from truestep.frameworks.passes import refuse_processes
@@ -51,51 +53,50 @@ class KeptCheckpoints:
         self._asked = {"directory": str(directory), "in_vain": False, "used": False}
         weakref.finalize(self, _say_unused, self._asked)
         self._retention = Retention(last=keep)
-        self._store: CheckpointStore | None = None
-        self._newest: KeptCheckpoint | None = None
-        self._is_read = False
+        self._saved: list[int] = []
 
-    def _opened(self) -> CheckpointStore:
-        if self._store is None:
-            refuse_processes(_number_of_processes(), "this launch")
-            take_over_run(self.directory)
-            self._store = CheckpointStore(
-                self.directory / "checkpoints", retention=self._retention, background=False
-            )
-            HOLDERS[str(self.directory)] = self
-            for left in self.directory.glob(f"{_SCRATCH}*"):
-                shutil.rmtree(left)
-        return self._store
+    @cached_property
+    def _store(self) -> CheckpointStore:
+        refuse_processes(_number_of_processes(), "this launch")
+        take_over_run(self.directory)
+        store = CheckpointStore(self.directory / "checkpoints", retention=self._retention, background=False)
+        HOLDERS[str(self.directory)] = self
+        for left in self.directory.glob(f"{_SCRATCH}*"):
+            shutil.rmtree(left)
+        return store
 
+    @cached_property
     def newest(self) -> KeptCheckpoint | None:
-        """Return the newest sound checkpoint as this process found it, its files written out; None where there is none."""
-        if not self._is_read:
-            found = self._opened().resume()
-            if found is not None:
-                path = self.directory / "from-checkpoint"
-                shutil.rmtree(path, ignore_errors=True)
-                name = _written(found.state["files"], path / found.state["name"])
-                step = found.checkpoint.summary.step
-                self._newest = KeptCheckpoint(name, step, decode_run_state(found.state["place"]))
-            self._is_read = True
-        return self._newest
+        """The newest sound checkpoint as this process found it, its files written out; None where there is none."""
+        found = self._store.resume()
+        if found is None:
+            return None
+        folder = self.directory / "from-checkpoint"
+        shutil.rmtree(folder, ignore_errors=True)
+        path = folder / found.state["name"]
+        for name, content in found.state["files"].items():
+            file = path / name
+            file.parent.mkdir(parents=True, exist_ok=True)
+            content.numpy().tofile(file)
+        return KeptCheckpoint(path, found.checkpoint.summary.step, decode_run_state(found.state["place"]))
 
     @property
     def place(self) -> dict[str, Any]:
         """What was kept beside the framework's files; nothing where there is no checkpoint."""
-        newest = self.newest()
-        return {} if newest is None else newest.place
+        return {} if self.newest is None else self.newest.place
 
-    def path_to_go_on_from(self) -> str | None:
-        """Return the path of the newest checkpoint for the user to hand to a trainer; None where there is none."""
-        newest = self.newest()
-        self._asked["in_vain"] = newest is None
-        return None if newest is None else str(newest.path)
+    def path_for(self, call: str) -> str | None:
+        """Return the path of the newest checkpoint, for the user to write in a call; None where there is none."""
+        if calls_what_it_reads(sys._getframe(2)):
+            said = "exact.checkpoint is a path, None at the first start, and no method to call."
+            raise OptionError(f"{said} Write {call}.")
+        self._asked["in_vain"] = self.newest is None
+        return None if self.newest is None else str(self.newest.path)
 
     def say_going_on(self) -> None:
         """Say from where a resumed training goes on."""
-        if (newest := self.newest()) is not None:
-            sys.stderr.write(f"truestep: going on from step {newest.step} of {self.directory}\n")
+        if self.newest is not None:
+            sys.stderr.write(f"truestep: going on from step {self.newest.step} of {self.directory}\n")
 
     def take_note_of_use(self) -> None:
         """Take note that a training has begun with this."""
@@ -104,37 +105,31 @@ class KeptCheckpoints:
     @contextmanager
     def saving(self, step: int, place: dict[str, Any]) -> Iterator[Path]:
         """Give a folder, and save what the framework put there, one file or one folder, with the place."""
-        store = self._opened()
+        self._store.wait()  # makes the directory
         with TemporaryDirectory(prefix=_SCRATCH, dir=self.directory) as scratch:
             yield Path(scratch)
             (theirs,) = Path(scratch).iterdir()
-            self.keep(theirs, step, place, store)
+            self.keep(theirs, step, place)
 
-    def keep(
-        self, theirs: Path, step: int, place: dict[str, Any], store: CheckpointStore | None = None
-    ) -> None:
+    def keep(self, theirs: Path, step: int, place: dict[str, Any]) -> None:
         """Save a file or folder of the framework's, and the place."""
-        inside = (
-            [theirs] if theirs.is_file() else sorted(each for each in theirs.rglob("*") if each.is_file())
-        )
-        files = {
-            "" if each == theirs else each.relative_to(theirs).as_posix(): _bytes_of(each) for each in inside
-        }
-        state = {"name": theirs.name, "files": files, "place": encode_run_state(place)}
-        (store or self._opened()).save(step, state)
+        inside = (each for each in sorted([theirs, *theirs.rglob("*")]) if each.is_file())
+        files = {each.relative_to(theirs).as_posix(): _bytes_of(each) for each in inside}
+        self._store.save(step, {"name": theirs.name, "files": files, "place": encode_run_state(place)})
+        self._saved.append(step)
 
-    def say_never_saved(self, option: str, least: int) -> None:
-        """Say at the end of a training that nothing was saved before it, as the option asks for more than there was of it."""
-        if self.newest() is None:
+    def say_never_saved(self, option: str, end: int, least: int) -> None:
+        """Say at a training's last step that nothing was saved before it, as the option asks for more than there was of it."""
+        if self.newest is None and not any(each < end for each in self._saved):
             sys.stderr.write(
                 f"truestep: this training ended before its first save was due ({option}), so a kill would have lost all of it. "
-                f"Write {option.split('=', maxsplit=1)[0]}={least}, say.\n"
+                f"Write {option.split('=', maxsplit=1)[0]}={max(1, least)}, say.\n"
             )
 
     def give_up(self) -> None:
         """Let go of the directory."""
-        store, self._store, self._newest, self._is_read = self._store, None, None, False
-        if store is not None:
+        vars(self).pop("newest", None)
+        if (store := vars(self).pop("_store", None)) is not None:
             store.close()
 
 
@@ -164,11 +159,3 @@ def _bytes_of(file: Path) -> torch.Tensor:
     if not size:
         return torch.empty(0, dtype=torch.uint8)
     return torch.from_file(str(file), shared=False, size=size, dtype=torch.uint8)
-
-
-def _written(files: dict[str, torch.Tensor], path: Path) -> Path:
-    for name, content in files.items():
-        file = path / name if name else path
-        file.parent.mkdir(parents=True, exist_ok=True)
-        content.numpy().tofile(file)
-    return path

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch.utils.data import DataLoader
+from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.core.errors import BatchError, OptionError
 from truestep.core.random_streams import random_key
@@ -26,9 +26,8 @@ from truestep.engine.data.probe import digest_samples
 from truestep.engine.data.search import find_sample_generators
 
 _OTHERS = 0x07E5  # keeps the keys of evaluations apart from those of passes
-
 _NUM_GLOBAL = 3  # python's, NumPy's and torch's
-_NUM_KEPT = 4  # digests of the batches fetched last; a framework is a batch ahead
+_NUM_KEPT = 4  # batches fetched last of which rows are kept; a framework is a batch ahead
 _NUM_ROWS = 2  # of a batch, for its digest
 _PARTS = ("dataset", "batch_sampler", "sampler", "generator", "collate_fn", "worker_init_fn")
 
@@ -37,34 +36,26 @@ _active: "weakref.ref[KeyedPasses] | None" = None
 
 
 class KeyedPasses:
-    """Has every DataLoader of this process iterated in keyed passes, from `begin` to `end`."""
+    """Has every DataLoader of this process iterated in keyed passes, from `begin` to `end`.
 
-    def __init__(
-        self,
-        training: Callable[[Any], int | None] | None = None,
-        skipped: Callable[[Any, int], int] = lambda _, batches: batches,
-    ) -> None:
-        self._training = training
-        """Returns the number of the pass where a loader is the one that is trained on, now; else None."""
-        self.begins: int | None = None
-        """The number of the pass that the next loader begins, where that is known to be the one that is trained on."""
-        self.begins_on: Any = None
-        """The data that every such loader has, until `begins` is set back; None where the next loader is the only one."""
-        self.begun: int | None = None
-        """The number of the pass over the training loader that was begun last."""
+    `skipped`: how many of so many batches a loader drops here, where the framework drops the others itself; None where it does not
+    go on at the place.
+    """
+
+    def __init__(self, skipped: Callable[[Any, int], int | None] = lambda _, batches: batches) -> None:
         self._skipped = skipped
-        """Returns how many of so many batches are to be dropped here, and not by the framework."""
-        self.root = 0
-        self._process = os.getpid()
-        self._place: dict[str, Any] | None = None
-        self._digests: dict[int, str] = {}
+        self._process = os.getpid()  # a forked worker has loaders of its own
+        self._root = 0
         self._is_new = False
+        self._place: dict[str, Any] = {}
+        self._awaited: tuple[int, tuple[int, ...]] | None = None
+        self._training: _KeyedPass | None = None
 
-    def begin(self, place: dict[str, Any] | None) -> None:
-        """Begin, at the place of a checkpoint if there is one."""
+    def begin(self, place: dict[str, Any]) -> None:
+        """Begin, at the place of a checkpoint if it is not empty."""
         global _plain_iter, _active
-        self.root = torch.initial_seed() if place is None else place["root"]
-        self._place, self._is_new, self.begun = place, place is None, None
+        self._place, self._is_new = place, not place
+        self._root = place.get("root", torch.initial_seed())
         _active = weakref.ref(self)
         if DataLoader.__iter__ is not _keyed_iter:
             _plain_iter, DataLoader.__iter__ = DataLoader.__iter__, _keyed_iter  # type: ignore[method-assign,assignment]
@@ -78,40 +69,36 @@ class KeyedPasses:
             if DataLoader.__iter__ is _keyed_iter and _plain_iter is not None:
                 DataLoader.__iter__ = _plain_iter  # type: ignore[method-assign,assignment]
 
-    def place(self, number: int, batches: int) -> dict[str, Any]:
-        """Return what brings a pass to where it is when so many of its batches have been trained on."""
-        fetched = max((each for each in self._digests if each <= batches), default=None)
-        digest = None if fetched is None else [fetched, self._digests[fetched]]
-        return {"root": self.root, "pass": number, "batches": batches, "digest": digest}
+    def await_pass(self, number: int, loader: Any) -> None:
+        """Take each pass over a loader's batches for the one of this number that is trained on, until `stop_waiting`."""
+        self._awaited = number, _order_of(loader)
 
-    @property
-    def is_of_this_process(self) -> bool:
-        """Whether this is no forked worker, which has loaders of its own."""
-        return os.getpid() == self._process
+    def stop_waiting(self) -> None:
+        """Take the last of them for it."""
+        self._awaited = None
 
-    def iterate(self, loader: Any, plain: Callable[[], Iterator[Any]]) -> Iterator[Any]:
-        """Return a keyed pass over a loader."""
+    def place(self, batches: int) -> dict[str, Any]:
+        """Return what brings the pass that is trained on to where it is when so many of its batches are done."""
+        assert self._training is not None
+        digest = self._training.digest_before(batches)
+        return {"root": self._root, "pass": self._training.number, "batches": batches, "digest": digest}
+
+    def iterate(self, loader: Any, plain: Callable[[Any], Iterator[Any]]) -> Iterator[Any]:
+        """Return a pass over a loader."""
+        if os.getpid() != self._process:
+            return plain(loader)
         streams = _streams_of(loader)
-        begins = self.begins
-        if self.begins_on is None:
-            self.begins = None
-        elif getattr(loader, "dataset", None) is not self.begins_on:
-            begins = None
-        number = begins if begins is not None or self._training is None else self._training(loader)
-        if number is None:
-            return _KeyedPass(loader, plain, streams, random_key(self.root, _OTHERS, _place_of(streams)))
+        if self._awaited is None or self._awaited[1] != _order_of(loader):
+            return _KeyedPass(loader, plain, streams, random_key(self._root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
-            self.root, self._is_new = random_key(self.root, _place_of(streams[_NUM_GLOBAL:])), False
-        self.begun = number
-        # else the framework may ask early, or for something else
-        place = self._place if begins is not None else None
-        found = _KeyedPass(loader, plain, streams, random_key(self.root, number))
-        self._digests = found.digests = {}
-        if place is not None and place["pass"] == number:
-            found.skip = self._skipped(loader, place["batches"])
-            found.expected = _digest_to_meet(place, loader)
-        return found
+            self._root, self._is_new = random_key(self._root, _place_of(streams[_NUM_GLOBAL:])), False
+        number = self._awaited[0]
+        self._training = _KeyedPass(loader, plain, streams, random_key(self._root, number), number)
+        skip = self._skipped(loader, self._place["batches"]) if self._place.get("pass") == number else None
+        if skip is not None:
+            self._training.go_on_at(self._place, skip)
+        return self._training
 
 
 class _KeyedPass:
@@ -120,17 +107,29 @@ class _KeyedPass:
     def __init__(
         self,
         loader: Any,
-        plain: Callable[[], Iterator[Any]],
+        plain: Callable[[Any], Iterator[Any]],
         streams: Sequence[SampleGenerator],
         key: int,
+        number: int | None = None,
     ) -> None:
         self._loader, self._plain, self._streams, self._key = loader, plain, streams, key
-        self.skip = self._fetched = 0
-        self.digests: dict[int, str] | None = None
-        """By its number the digest of a batch, for the last few; None where nobody asks."""
-        self.expected: list[Any] | None = None
-        """The number of a batch, and what its digest was before the kill."""
+        self.number = number
+        """Of the pass, where it is trained on."""
+        self._skip = self._fetched = 0
+        self._rows: dict[int, list[Any]] = {}  # of the last batches, by their number
+        self._expected: list[Any] | None = None  # a batch's number, and its digest before the kill
         self._iterator: Iterator[Any] | None = None
+
+    def go_on_at(self, place: dict[str, Any], skip: int) -> None:
+        """Drop so many batches, and compare the one at the place, unless other workers draw other numbers."""
+        self._skip = skip
+        if place.get("workers") == getattr(self._loader, "num_workers", None):
+            self._expected = place["digest"]
+
+    def digest_before(self, batches: int) -> list[Any] | None:
+        """Return the number of the last batch up to a place whose rows are kept, and their digest."""
+        number = max((each for each in self._rows if each <= batches), default=None)
+        return None if number is None else [number, digest_samples(self._rows[number])]
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -138,31 +137,38 @@ class _KeyedPass:
     def __next__(self) -> Any:
         if self._iterator is None:
             self._loader._iterator = None  # persistent workers stand where the last pass left them
-            self._iterator = _with_streams(self._streams, self._key, self._plain)
-            for _ in range(self.skip):
+            self._iterator = self._keyed(self._key, lambda: self._plain(self._loader))
+            for _ in range(self._skip):
                 self._fetch()
         return self._fetch()
 
     def _fetch(self) -> Any:
         assert self._iterator is not None
-        self._fetched += 1
-        batch = _with_streams(self._streams, random_key(self._key, self._fetched), self._iterator.__next__)
-        if self.digests is not None:
-            number = self._fetched - 1
-            self.digests[number] = _digest_of(batch)
-            self.digests.pop(number - _NUM_KEPT, None)
-            if self.expected is not None and self.expected[0] == number:
-                _refuse_other_batch(number, self.expected[1], self.digests[number])
+        number, self._fetched = self._fetched, self._fetched + 1
+        batch = self._keyed(random_key(self._key, self._fetched), self._iterator.__next__)
+        if self.number is not None:
+            self._rows[number] = _first_rows_of(batch)
+            self._rows.pop(number - _NUM_KEPT, None)
+        if self._expected is not None and self._expected[0] == number:
+            _refuse_other_batch(self._expected, self.digest_before(number))
         return batch
+
+    def _keyed(self, key: int, call: Callable[[], Any]) -> Any:
+        """Return what a call returns with the streams set from a key, and put them back."""
+        before = [stream.state() for stream in self._streams]
+        for number, stream in enumerate(self._streams):
+            stream.seed(key if number < _NUM_GLOBAL else random_key(key, number))
+        try:
+            return call()
+        finally:
+            for stream, state in zip(self._streams, before, strict=True):
+                stream.restore(state)
 
 
 def _keyed_iter(loader: Any) -> Iterator[Any]:
     assert _plain_iter is not None
     active = _active() if _active is not None else None
-    if active is None or not active.is_of_this_process:
-        return _plain_iter(loader)
-    plain = _plain_iter
-    return active.iterate(loader, lambda: plain(loader))
+    return _plain_iter(loader) if active is None else active.iterate(loader, _plain_iter)
 
 
 def _streams_of(loader: Any) -> list[SampleGenerator]:
@@ -171,47 +177,13 @@ def _streams_of(loader: Any) -> list[SampleGenerator]:
     return [*global_sample_generators(), *own.values()]
 
 
-def _with_streams(streams: Sequence[SampleGenerator], key: int, call: Callable[[], Any]) -> Any:
-    """Return what a call returns with the streams set from a key, and put them back."""
-    before = [stream.state() for stream in streams]
-    for number, stream in enumerate(streams):
-        stream.seed(key if number < _NUM_GLOBAL else random_key(key, number))
-    try:
-        return call()
-    finally:
-        for stream, state in zip(streams, before, strict=True):
-            stream.restore(state)
-
-
-def _digest_of(batch: Any) -> str:
-    """Return a digest of the first rows of a batch, on the CPU."""
-    try:
-        return digest_samples([_first_rows(leaf) for _, leaf in batch_leaves(batch)])
-    except BatchError:  # a mapping that can't be walked
-        return ""
-
-
-def _first_rows(leaf: Any) -> Any:
-    if not isinstance(leaf, torch.Tensor):
-        # bytes of objects are addresses
-        return None if getattr(leaf, "dtype", None) == np.dtype(object) else leaf
-    is_plain = leaf.layout == torch.strided and leaf.device == torch.device("cpu") and not leaf.is_nested
-    return (leaf[:_NUM_ROWS] if leaf.dim() else leaf).contiguous() if is_plain else None
-
-
-def _digest_to_meet(place: dict[str, Any], loader: Any) -> list[Any] | None:
-    """Return what was kept of the batch at a place, unless other workers draw other numbers."""
-    workers = place.get("habits", {}).get("workers")
-    return place.get("digest") if workers == getattr(loader, "num_workers", None) else None
-
-
-def _refuse_other_batch(number: int, before: str, now: str) -> None:
-    if before != now:
-        raise OptionError(
-            f"ExactResume can't go on exactly: batch {number} of this epoch, counted from 0, holds other numbers than before the "
-            "kill, so the data are not the same, or draw from something that no seed sets. Have them made the same at each start "
-            "(a seed for each split, generator and file), or give ExactResume an empty directory."
-        )
+def _order_of(loader: Any) -> tuple[int, ...]:
+    """Return by what the passes over the same batches are known; Accelerate makes a loader anew to leave out the first ones."""
+    if isinstance(data := getattr(loader, "dataset", None), IterableDataset):
+        return id(data), loader.batch_size or 0
+    samplers = (getattr(loader, name, None) for name in ("batch_sampler", "sampler"))
+    sampler: Any = next((each for each in samplers if each is not None), None)
+    return (id(sampler.batch_sampler if type(sampler).__name__ == "SkipBatchSampler" else sampler),)
 
 
 def _place_of(streams: Sequence[SampleGenerator]) -> int:
@@ -219,6 +191,35 @@ def _place_of(streams: Sequence[SampleGenerator]) -> int:
     states = [each.state() for each in streams]
     content = repr([each.tolist() if isinstance(each, torch.Tensor) else each for each in states])
     return int.from_bytes(hashlib.blake2b(content.encode(), digest_size=8).digest())
+
+
+def _first_rows_of(batch: Any) -> list[Any]:
+    """Return the first rows of a batch, for a digest: to copy them takes a few of a hundred times what that takes."""
+    try:
+        return [_first_rows(leaf) for _, leaf in batch_leaves(batch)]
+    except BatchError:  # a mapping that can't be walked
+        return []
+
+
+def _first_rows(leaf: Any) -> Any:
+    """Return a copy of the first rows of an array on the CPU, None of another, and of anything else its digest."""
+    if isinstance(leaf, np.ndarray):
+        is_plain = leaf.dtype != np.dtype(object)  # whose bytes are addresses
+        return (leaf[:_NUM_ROWS] if leaf.ndim else leaf).copy() if is_plain else None
+    if not isinstance(leaf, torch.Tensor):
+        return digest_samples([leaf])
+    is_plain = leaf.layout == torch.strided and leaf.device == torch.device("cpu") and not leaf.is_nested
+    rows = leaf[:_NUM_ROWS] if is_plain and leaf.dim() else leaf
+    return rows.detach().clone(memory_format=torch.contiguous_format) if is_plain else None
+
+
+def _refuse_other_batch(before: list[Any], now: list[Any] | None) -> None:
+    if before != now:
+        raise OptionError(
+            f"ExactResume can't go on exactly: batch {before[0]} of this epoch, counted from 0, holds other numbers than before "
+            "the kill, so the data are not the same, or draw from something that no seed sets. Have them made the same at each "
+            "start (a seed for each split, generator and file), or give ExactResume an empty directory."
+        )
 
 
 def refuse_loader(loader: Any, *more: Any) -> None:
@@ -229,7 +230,7 @@ def refuse_loader(loader: Any, *more: Any) -> None:
             "a data set that returns what they return."
         )
     kind = type(loader)
-    if not isinstance(loader, DataLoader) or kind.__iter__ not in (_keyed_iter, DataLoader.__iter__):
+    if not isinstance(loader, DataLoader) or kind.__iter__ is not DataLoader.__iter__:
         raise OptionError(
             f"ExactResume goes through the batches of a torch.utils.data.DataLoader again, and the training data is a "
             f"{kind.__module__}.{kind.__qualname__}, which iterates in a way of its own: where it stands can't be kept. "

@@ -64,6 +64,11 @@ class RunEnd:
         self._run.screen.silence()
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
+    @property
+    def loops_without_learners(self) -> bool:
+        """Whether a body of the run's loop runs, and the run has no learner that it could train."""
+        return self._run.cursor.in_body and not self._run.context.learners
+
     def give_up(self) -> None:
         """Another run of this process takes the directory over."""
         if self.endings.watching and not self.owner.is_here and self.owner.thread.is_alive():

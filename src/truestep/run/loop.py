@@ -13,6 +13,7 @@ from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
+from truestep.run.notebook import is_interactive_session
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
@@ -69,9 +70,13 @@ class RunLoop:
         cursor, session = self._run.cursor, self._session
         cursor.go_on()
         if cursor.leader is not None or cursor.in_epochs:
+            kept = (
+                " Where none runs, a variable still holds one that was begun (it = iter(run.steps(...))): del it, or run the cell "
+                "with ts.Run(...) again."
+            )
             raise OptionError(
                 "run.steps is the outermost loop of a training, without run.epochs or run.batches around it: it counts the steps "
-                "of the whole run. Write range(...) for a loop within."
+                f"of the whole run. Write range(...) for a loop within.{kept if is_interactive_session() else ''}"
             )
         stream = cursor.streams.steps(total)
         session.begin_steps(total)

@@ -30,9 +30,14 @@ def refuse_in_run_loop(cursor: "RunCursor") -> None:
 def refuse_after_run_start(call: str, holds: str, *, started: bool) -> None:
     """Raise an OptionError where something that checkpoints hold is made after the run had begun."""
     if started:
+        from truestep.run.notebook import (
+            is_interactive_session,
+        )  # here, so that the name of a run loads few modules
+
+        again = " In a notebook, run the cell with ts.Run(...) once more, and then this one: the run goes on from its last save."
         raise OptionError(
             f"{call} came after the run had begun, so a resumed run could not have put {holds} back in time. Call it before the "
-            "first loop, update, evaluation or log."
+            f"first loop, update, evaluation or log.{again if is_interactive_session() else ''}"
         )
 
 

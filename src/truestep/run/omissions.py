@@ -2,12 +2,14 @@
 """What can't have been meant in a training: no update at all, updates in evaluation mode, a metric waited for in vain."""
 
 from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 
 from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.wording import counted
 from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
+from truestep.run.owner import folder_of_loop_without_learners
 from truestep.run.state import RunState
 from truestep.run.unkept import UnkeptModels
 
@@ -137,8 +139,20 @@ class RunOmissions:
                 if self._passes_in_steps == _SURELY_MEANT:
                     self._once(_PASSES_IN_STEPS.format(label=each.label, num=each.given))
 
+    def _tell_of_loop_of_another(self, other: Path) -> None:
+        again = "; in a notebook, run that cell again" if is_interactive_session() else ""
+        self._once(
+            f"a learner of the run in {self._run.directory} was updated in the loop of the run in {other}, which has no learner: "
+            f"no checkpoint of {other.name} holds what is trained. Make the learner of that run, net = run.learner(...), "
+            f"before its loop{again}",
+            key="loop of another run",
+        )
+
     def _updated_outside(self) -> None:
         """See an update where no batch of the run's is open: before its loops, or behind one whose batches went unused."""
+        if (other := folder_of_loop_without_learners()) is not None:
+            self._tell_of_loop_of_another(other)
+            return
         if self._begun_at is None:
             self._num_outside += 1
             if self._num_outside == _MORE_THAN_A_TRIAL:

@@ -71,6 +71,13 @@ def take_over_run(directory: Path) -> None:
         HOLDERS.pop(key, None)
 
 
+def folder_of_loop_without_learners() -> Path | None:
+    """Return the directory of a run of this process that loops and has no learner: what its loop updates is another run's."""
+    # what keeps the place of a library's trainer has no loop
+    found = [key for key, each in [*HOLDERS.items()] if getattr(each, "loops_without_learners", False)]
+    return Path(found[0]) if found else None
+
+
 def refuse_later_process_group(world_size: int, strategy: str) -> None:
     """Raise an OptionError where a process group has come up that the run does not know of, and is to be a part of."""
     import torch.distributed

@@ -182,7 +182,7 @@ class RunSaver:
 
     def _where_saved(self, *, complete: bool) -> str:
         saved = self._newest_folder()
-        if complete:
+        if complete or not self._run.is_main:  # rank 0 holds the checkpoints, and tells
             return saved
         there = self.files.store.usable()
         newest = next((found.name for found in there if found.summary.complete), "the beginning")

@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -256,12 +256,19 @@ def _changed_options(run: RunState, saved: dict[str, Any]) -> list[str]:
     return [f"{name}: {'; '.join(options)}." for name, options in changed.items() if options]
 
 
+def _made_names(name: str, learners: Collection[str]) -> str:
+    """Return the nearest names of the learners that a run has, or what to call where it has none: it was made anew, say."""
+    if learners:
+        return nearest_names(name, learners)
+    return "It has no learner yet: call run.learner(...) of this run before its loop, in a notebook by running that cell again."
+
+
 def _check_learners(run: RunState, saved: dict[str, Any]) -> None:
     learners = run.context.learners
     for name in saved:
         if name not in learners:
             raise CheckpointError(
-                f"The checkpoint holds the learner {name!r}, which this run does not make. {nearest_names(name, learners)} "
+                f"The checkpoint holds the learner {name!r}, which this run does not make. {_made_names(name, learners)} "
                 f"{START_ANEW}"
             )
     for name, learner in learners.items():

@@ -122,9 +122,13 @@ class TrackedObjects:
 
     def differences(self, saved: Mapping[str, Any]) -> list[str]:
         """Return why the states in a checkpoint are not those of the objects here; each is a sentence."""
+
+        def there(name: str) -> str:
+            return nearest_names(name, self._objects) if self._objects else "Nothing is."
+
         gone = [
-            f"The checkpoint holds the state of {name!r}, which is not tracked now. {nearest_names(name, self._objects)} Track it "
-            f"again with run.track({name}=...)."
+            f"The checkpoint holds the state of {name!r}, which is not tracked now. {there(name)} "
+            f"Track it again with run.track({name}=...)."
             for name in saved
             if name not in self._objects
         ]

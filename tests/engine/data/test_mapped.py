@@ -320,3 +320,93 @@ def test_workers_that_can_not_be_started_are_told_in_plain_words(opened, monkeyp
         DataError, match=r"the 2 worker processes can't be started: .*unavailable.*\n?.*num_workers=0"
     ):
         next(iter(source.batches(0)))
+
+
+class Strength:
+    def __init__(self):
+        self.factor = 1
+
+
+class Settled(Squares):
+    """Samples that follow from settings, held in many ways."""
+
+    def __init__(self):
+        super().__init__(4)
+        self.level, self.strength, self.transforms = 0, Strength(), [Strength()]
+        self.options, self.rows, self.order = {"factor": 1}, torch.zeros(4), list(range(4))
+
+    def __getitem__(self, index):
+        settings = self.strength.factor, self.transforms[0].factor, self.options["factor"], len(self.order)
+        return os.getpid(), self.level, *settings, self.rows[index]
+
+
+class Wrapping(Squares):
+    def __init__(self):
+        super().__init__(4)
+        self.data = Settled()
+
+    def __getitem__(self, index):
+        return self.data[index]
+
+
+def set_level(data):
+    data.level = 1
+
+
+def set_within_an_object(data):
+    data.strength.factor = 2
+
+
+def set_within_a_list(data):
+    data.transforms[0].factor = 2
+
+
+def set_within_a_dict(data):
+    data.options["factor"] = 2
+
+
+def written_in_place(data):
+    data.rows[2:] = 1
+
+
+def written_anew(data):
+    data.rows = torch.ones(4)
+
+
+def list_grown(data):
+    data.order.append(4)
+
+
+def nothing(data):
+    assert data.level == 0
+
+
+CHANGES = (
+    set_level,
+    set_within_an_object,
+    set_within_a_list,
+    set_within_a_dict,
+    written_in_place,
+    written_anew,
+    list_grown,
+    nothing,
+)
+
+
+@pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
+@pytest.mark.parametrize("kind", [Settled, Wrapping, lambda: Subset(Settled(), range(4))])
+def test_workers_read_what_was_set_between_two_epochs(opened, kind, change):
+    data = kind()
+    settled = next((held for held in vars(data).values() if isinstance(held, Settled)), data)
+    source = opened(data, num_workers=1)
+    before = columns_of(source, 0)
+    change(settled)
+    after = columns_of(source, 1)
+    expected = [torch.as_tensor(column) for column in zip(*(data[each] for each in range(4)), strict=True)]
+    assert all(map(torch.equal, after[1:], expected[1:])), (after, expected)
+    assert torch.equal(before[0], after[0]) == (change is nothing)  # the same process, if it can be
+
+
+def columns_of(source, epoch):
+    (batch,) = source.batches(epoch)
+    return batch

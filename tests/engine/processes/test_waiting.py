@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Waiting: for numbers that an accelerator has yet to compute, and at the end for threads that ask the store."""
 
+import re
 import subprocess
 import sys
 from datetime import timedelta
@@ -8,8 +9,9 @@ from datetime import timedelta
 import pytest
 import torch
 import torch.distributed as dist
+from torch._utils import ExceptionWrapper
 
-from truestep.core.errors import RankError
+from truestep.core.errors import OptionError, RankError
 from truestep.engine.processes import world as worlds
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 
@@ -49,6 +51,35 @@ def test_a_rank_that_raises_ends_the_waiting_for_numbers_that_never_come(world, 
     with pytest.raises(RankError, match=r"rank 1 .* raised ValueError: a bad batch"):
         world.numbers_of(torch.ones(1), "an update of 'net'")
     world.error = None  # (its end is an exit of the process)
+
+
+def fail(error, *, by_worker):
+    """Raise an error, as torch raises that of a worker if it is one's."""
+    try:
+        raise error
+    except type(error):
+        if not by_worker:
+            raise
+        of_worker = ExceptionWrapper(where="in DataLoader worker process 1")
+    of_worker.reraise()
+
+
+@pytest.mark.parametrize("by_worker", [False, True])
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (ValueError("a bad sample"), "ValueError: a bad sample"),
+        (OptionError("first line\nsecond: line"), "OptionError: first line"),
+        (KeyError("ValueError: of another"), "KeyError: .*ValueError: of another.*"),
+        (FileNotFoundError(2, "No such file", "a.png"), "FileNotFoundError: .*No such file: 'a.png'"),
+    ],
+)
+def test_the_others_are_told_what_a_worker_raised(world, error, told, by_worker):
+    with pytest.raises(type(error)) as raised:
+        fail(error, by_worker=by_worker)
+    world.failed(raised.value)
+    assert re.search(rf"raised {told} \(at .*test_waiting\.py:\d+\)\.$", str(world.error)), world.error
+    world.error = None
 
 
 def test_numbers_of_the_host_are_read_at_once(world):

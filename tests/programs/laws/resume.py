@@ -2,8 +2,8 @@
 """Resume: a run that is killed at drawn moments, and started again until it ends, ends with the bits of the undisturbed one.
 
 A moment is a call of a Python function in the main thread, whoever's it is: of the program, of the engine, in a fetch, an
-evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch; beside one in
-ten there is another before the first batch.
+evaluation, a save, at the end. It lies behind a drawn batch, rather a late one of its epoch, and of a stream that tells its place
+the last but one; beside one in ten there is another before the first batch.
 SIGKILL, SIGINT and SIGTERM come in turn; or a function of the program's own raises, or leaves by SystemExit. Each start may have
 another number of workers. With each batch the program draws from the random streams that its own code shares with everybody.
 """
@@ -45,7 +45,7 @@ def resume_is_exact(program: Program, folder: Path) -> str:
     whole = trial.end("whole", WORKERS=drawn.choice((0, 0, 2)), DISTURBED="", **watched)
     calls = json.loads((whole / "calls.json").read_text("utf-8"))
     ways = [drawn.choice(WAYS) for _ in range(drawn.choice((1, 1, 2)))]
-    left_to_do = [*moments(drawn, ways, calls)]
+    left_to_do = [*moments(drawn, ways, calls, behind_place=program.habit("source").has("is", "placed"))]
     kills, said = list(left_to_do), []
     killed = trial.place("killed")
     for _ in range(MOST_STARTS):
@@ -61,13 +61,18 @@ def resume_is_exact(program: Program, folder: Path) -> str:
     return trial.same([f"killed at {kills} of {calls[-1][1:]} calls", *seen, *said] if seen else [])
 
 
-def moments(drawn: random.Random, ways: list[str], calls: list[list[int]]) -> Iterator[str]:
+def moments(
+    drawn: random.Random, ways: list[str], calls: list[list[int]], *, behind_place: bool
+) -> Iterator[str]:
     """Yield at which call since the first batch of its process each thing happens, or at which before it.
 
     `calls` is the epoch of each batch, how many there had been as it came, and how many of the program's own, and those at the end.
     """
     begun = 0  # the batch that the process goes on with, or a few behind it
-    for number, way in zip(sorted(late_batch(drawn, calls) for _ in ways), ways, strict=True):
+    numbers = [late_batch(drawn, calls) for _ in ways]
+    if behind_place:  # behind the last one no place is needed, and early in an epoch none is known
+        numbers[0] = batches_of(calls, calls[numbers[0]][0])[-2]
+    for number, way in zip(sorted(numbers), ways, strict=True):
         if drawn.random() < 0.1:
             yield f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
         before, first, last = (
@@ -80,8 +85,13 @@ def moments(drawn: random.Random, ways: list[str], calls: list[list[int]]) -> It
 def late_batch(drawn: random.Random, calls: list[list[int]]) -> int:
     """Return the number of a batch of any epoch, rather a late one of it: by then more was saved."""
     epoch = drawn.choice(sorted({each for each, *_ in calls[:-1]}))
-    within = [number for number, (each, *_) in enumerate(calls) if each == epoch]
+    within = batches_of(calls, epoch)
     return max(drawn.choice(within) for _ in range(3))
+
+
+def batches_of(calls: list[list[int]], epoch: int) -> list[int]:
+    """Return the numbers of an epoch's batches."""
+    return [number for number, (each, *_) in enumerate(calls) if each == epoch]
 
 
 def steps_apart(whole: Path, killed: Path) -> list[str]:

@@ -25,6 +25,9 @@ NOTED = {
 # A program reads, behind a loop whose pass is over, what its bodies would have set: the next start goes on from an older save.
 IS_OVER = "behind a pass through"
 
+# Python goes on, and the exit status is 0, where an exception comes at its end.
+IGNORED = "Exception ignored"
+
 LIKE = {"fsdp": "ranks"}  # what one refuses, or can't have, the other can't have either
 
 # A run's own watch takes 4 tenths of a short run. Of two that must end alike one has it; where a law looks at something else, none.
@@ -131,7 +134,7 @@ class Trial:
         """Raise where a program was refused, or told that it keeps the law no more, as a page says; or did not end well."""
         if refusal(self.program, self.law, said):
             raise RefusedError(said)
-        if status:
+        if status or IGNORED in said:
             self.broken(f"{name} failed ({status}):\n{said}")
 
     def broken(self, seen: str) -> None:

@@ -47,7 +47,8 @@ class Change:
     value: float = 0.0  # which; or what an item is filled with
     row: int = 0  # the example whose value is constant
     noise: int = 0  # of other random numbers, the how-many-th
-    follows_results: bool = False  # whether it is seen which results of layers nothing is computed from
+    follows_results: bool = False  # whether it is seen which results nothing is computed from
+    spoiled: tuple[str, ...] = ()  # names of such, each with its line, that get other values
 
     def count(self, examples: Examples) -> int:
         """Return how many examples the changed batch holds."""

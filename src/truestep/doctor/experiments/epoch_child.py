@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a child does that goes through an epoch of a few batches: it notes what each gave, and what is printed behind."""
 
+import math
+import weakref
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import Any
 
@@ -19,9 +21,10 @@ from truestep.doctor.relations.examples import Examples
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_place
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
-NUM_BATCHES = 5
+NUM_BATCHES, NUM_BATCHES_WITHIN = 5, 24  # behind an epoch; within one, where scripts print at each tenth
 _MOST_BEHIND = 100
 _MOST_VALUES = 400
+_DIVIDES = frozenset({"div", "div_", "__truediv__", "true_divide", "__itruediv__"})
 _READS = frozenset({"item", "__float__", "detach"})
 Call = Callable[..., Any]
 
@@ -33,6 +36,10 @@ class EpochPlan:
     iterator: Any  # has handed over its first batch
     examples: Examples  # of it
     sizes: Sequence[int]  # of the batches, the first one with them
+
+    def cut(self, count: int) -> "EpochPlan":
+        """Return the plan of an epoch that ends behind so many batches."""
+        return replace(self, sizes=self.sizes[:count])
 
 
 class EpochChild:
@@ -70,7 +77,7 @@ class EpochChild:
                 return self._next_of_evaluation(original, iterator)
             if iterator is not self._plan.iterator:
                 self._life.end(failure="several loaders hand over batches in an epoch")
-            self._values.end_batch()
+            self._end_batch()
             return self._next_batch()
 
         return __next__
@@ -83,12 +90,17 @@ class EpochChild:
             self._life.end()
         return original(iterator)
 
+    def _end_batch(self) -> None:
+        self._values.end_batch()
+        if not self._life.seen.is_whole:
+            self._life.seen.printed_within.append(self._life.told_since_forgotten())
+            self._life.forget()  # what was printed for single batches
+
     def _next_batch(self) -> Any:
         try:
             return next(self._further)
         except StopIteration:
             self._life.seen.is_whole = True
-            self._life.forget()  # what was printed for single batches
             raise
 
     def _length(self, original: Call) -> Call:
@@ -101,24 +113,39 @@ class EpochChild:
     def _finish(self, seen: ChildOutcome) -> None:
         self._values.end_batch()
         seen.values = self._values.series(len(self._plan.sizes))
+        seen.values_within = self._values.series_with_gaps(len(self._plan.sizes))
+        seen.divided = self._values.divided
 
 
 class ReadValues(TorchFunctionMode):
-    """Notes the numbers that the script reads from tensors, by the line and the batch."""
+    """Notes the numbers that the script reads from tensors, by the line and the batch.
+
+    Attributes:
+        divided: what those of a line were divided by just before.
+    """
 
     def __init__(self) -> None:
         super().__init__()
         self._of_batch: dict[str, list[float]] = {}
         self._batches: list[dict[str, list[float]]] = []
+        self.divided: dict[str, float] = {}
+        self._quotients: dict[int, tuple[weakref.ref[Tensor], float]] = {}
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
         is_value = isinstance(result, (int, float)) or (isinstance(result, Tensor) and not result.ndim)
-        if getattr(func, "__name__", "") in _READS and is_value:
+        name = getattr(func, "__name__", "")
+        if name in _DIVIDES and is_value and len(args) == 2 and isinstance(args[1], (int, float)):
+            self._quotients[id(result)] = (weakref.ref(result), float(args[1]))
+        if name in _READS and is_value:
             place = watched_user_place()
-            self.note(f"{path_in_finding(place.path)}:{place.line}", float(result))
+            source = f"{path_in_finding(place.path)}:{place.line}"
+            self.note(source, float(result))
+            known = self._quotients.get(id(args[0]))
+            if known is not None and known[0]() is args[0]:
+                self.divided[source] = known[1]
         return result
 
     def note(self, source: str, value: float) -> None:
@@ -132,12 +159,17 @@ class ReadValues(TorchFunctionMode):
         self._batches.append(self._of_batch)
         self._of_batch = {}
 
-    def series(self, count: int) -> dict[str, list[float]]:
-        """Return the values that each of so many batches gave once at a line."""
+    def series_with_gaps(self, count: int) -> dict[str, list[float]]:
+        """Return the values that were read at a line at most once in each of so many batches; NaN where none was."""
         batches = self._batches[:count]
         sources = {source: None for each in batches for source in each}
         return {
-            source: [each[source][0] for each in batches]
+            source: [each.get(source, [math.nan])[0] for each in batches]
             for source in sources
-            if len(batches) == count and all(len(each.get(source, ())) == 1 for each in batches)
+            if all(len(each.get(source, ())) <= 1 for each in batches)
         }
+
+    def series(self, count: int) -> dict[str, list[float]]:
+        """Return the values that each of so many batches gave once at a line."""
+        known = self.series_with_gaps(count) if len(self._batches) >= count else {}
+        return {source: each for source, each in known.items() if not any(map(math.isnan, each))}

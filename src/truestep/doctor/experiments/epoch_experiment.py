@@ -3,7 +3,7 @@
 
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -11,8 +11,9 @@ from torch.utils.data import BatchSampler
 
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
-from truestep.doctor.experiments.epoch_child import NUM_BATCHES, EpochChild, EpochPlan
+from truestep.doctor.experiments.epoch_child import NUM_BATCHES, NUM_BATCHES_WITHIN, EpochChild, EpochPlan
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
+from truestep.doctor.experiments.figures_within import BY_BATCHES, BY_EXAMPLES, FiguresWithin
 from truestep.doctor.experiments.loads import examples_handed_over, loads_by_number
 from truestep.doctor.experiments.not_tried import (
     ExperimentNotTriedError,
@@ -36,6 +37,7 @@ class WrongFigure:
     formula: str
     source: str  # where the values were read
     mean: float
+    is_within: bool = False  # an epoch, not behind it
 
 
 @dataclass
@@ -48,29 +50,30 @@ class EpochExperiment:
     num_examples: int  # of the data set
     window: int = 1  # so many backwards lead to a step
     num_bytes: int = 0
-    _known: dict[bool, ChildOutcome] = field(default_factory=dict)
+    _known: dict[tuple[bool, int], ChildOutcome] = field(default_factory=dict)
 
     @property
     def sizes(self) -> Sequence[int]:
-        """The sizes of the child's batches."""
-        return self.plan.sizes
+        """The sizes of the child's batches, where it looks at what is printed behind them."""
+        return self.plan.sizes[:NUM_BATCHES]
 
     @property
     def num_batches(self) -> int:
         """How many batches the child's epoch has."""
         return len(self.sizes)
 
-    def outcome(self, *, doubled: bool = False) -> ChildOutcome:
-        """Return what a child saw; if asked, one whose first batch holds every example twice.
+    def outcome(self, *, doubled: bool = False, count: int = NUM_BATCHES) -> ChildOutcome:
+        """Return what a child saw of so many batches; if asked, one whose first batch holds every example twice.
 
         Raises:
             ExperimentNotTriedError: nothing can be learned from it.
         """
-        if doubled not in self._known:
-            self._known[doubled] = outcome_of_child(
-                self.budget, self.num_bytes, lambda going_on: EpochChild(going_on, self.plan, doubled=doubled)
+        key, plan = (doubled, count), self.plan.cut(count)
+        if key not in self._known:
+            self._known[key] = outcome_of_child(
+                self.budget, self.num_bytes, lambda going_on: EpochChild(going_on, plan, doubled=doubled)
             )
-        found = self._known[doubled]
+        found = self._known[key]
         if found.failure is not None or found.error is not None:
             raise ExperimentNotTriedError(found.failure or why_child_raised(found.error))
         if not found.is_whole:
@@ -79,7 +82,7 @@ class EpochExperiment:
 
     def _is_mean_of_batch(self, source: str) -> bool:
         """Tell whether values are means over the examples of their batch: they stay where each stands twice, and sums do not."""
-        before = self.outcome().values[source][0]
+        before = self.outcome().values.get(source, [math.nan])[0]
         after = self.outcome(doubled=True).values.get(source, [math.nan])[0]
         return abs(after - before) <= _MOST_APART * abs(before)
 
@@ -89,6 +92,21 @@ class EpochExperiment:
         Raises:
             ExperimentNotTriedError: there is none that is made of them at all.
         """
+        known = yield from self._wrong_behind()
+        if not known and not (yield from self._wrong_within()):
+            raise RelationNotApplicableError("no number that is printed is made of values that batches gave")
+
+    def _wrong_within(self) -> Generator[WrongFigure, None, bool]:
+        found = FiguresWithin(self)
+        known = False
+        for figure, formula, source, mean in found.formulas():
+            known = True
+            is_count = formula in (BY_EXAMPLES, BY_BATCHES)
+            if formula is not None and (not is_count or self._is_mean_of_batch(source)):
+                yield WrongFigure(figure, formula, source, mean, is_within=True)
+        return known
+
+    def _wrong_behind(self) -> Generator[WrongFigure, None, bool]:
         figures, values = printed_figures(self.outcome().printed), self.outcome().values
         known = False
         moving = {
@@ -105,10 +123,7 @@ class EpochExperiment:
                     known = True
                     if self._is_mean_of_batch(source):
                         yield WrongFigure(figure, formula, source, sum(series) / len(series))
-        if not known:
-            raise RelationNotApplicableError(
-                "no number behind the epoch is made of values that its batches gave"
-            )
+        return known
 
     def _weighted(self, series: Sequence[float]) -> float:
         """Return the sum over the examples of values that are means over their batch."""
@@ -129,10 +144,10 @@ class EpochExperiment:
         if figure.num_digits < _LEAST_DIGITS:
             return None
         if figure.is_as(sum(series) / self.num_examples) or figure.is_as(sum(series) / sum(self.sizes)):
-            return "the sum over batches, divided by the number of examples,"
+            return BY_EXAMPLES
         # a loss that was divided for an accumulation, and is multiplied again, has the same factor
         if self.sizes[0] != self.window and figure.is_as(self._weighted(series) / len(series)):
-            return "the sum over examples, divided by the number of batches,"
+            return BY_BATCHES
         if _CALLED_MEAN.search(figure.before) and figure.is_as(series[-1]):
             return "that of the last batch"
         return None
@@ -163,4 +178,4 @@ def _sizes(sampler: Any) -> list[int]:
     except (TypeError, NotImplementedError):
         raise ExperimentNotTriedError("the loader's sampler does not say how many examples it has") from None
     sizes = [min(size, num_examples - first) for first in range(0, num_examples, size)]
-    return [each for each in sizes if each == size or not sampler.drop_last][:NUM_BATCHES]
+    return [each for each in sizes if each == size or not sampler.drop_last][:NUM_BATCHES_WITHIN]

@@ -59,6 +59,10 @@ class ChildLife:
         """How many characters were printed or logged, but for those that were forgotten."""
         return self._output.tell()
 
+    def told_since_forgotten(self) -> str:
+        """Return what was printed or logged, but for what was forgotten."""
+        return self._output.getvalue()
+
     def forget(self, *, since: int = 0) -> None:
         """Drop what was printed since so many characters."""
         self._output.truncate(since)

@@ -69,9 +69,15 @@ class ChildOutcome:
     cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line
     scores_samples: bool = False  # whether log_prob was asked of values without a graph
     lost_results: list[str] = field(default_factory=list)  # layers, each with its line
+    unread_values: dict[str, list[str]] = field(
+        default_factory=dict
+    )  # parameters that it is computed from, by the value's name and line
     values: dict[str, list[float]] = field(
         default_factory=dict
     )  # that each batch of an epoch gave, by the line
+    values_within: dict[str, list[float]] = field(default_factory=dict)  # the same, NaN where there is none
+    divided: dict[str, float] = field(default_factory=dict)  # what these were divided by, by the line
+    printed_within: list[str] = field(default_factory=list)  # of an epoch, until each batch's end
     calls: list[RowSums] = field(default_factory=list)
 
     def gradients(self) -> Mapping[str, Tensor | None]:

@@ -18,6 +18,7 @@ from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
 from truestep.doctor.experiments.followed_results import FollowedResults
+from truestep.doctor.experiments.followed_values import FollowedValues
 from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.held_constants import HeldConstants
@@ -93,6 +94,7 @@ class StepChild:
         self._cuts: GraphCuts | None = None
         self._opened: OpenedCuts | None = None
         self._results: FollowedResults | None = None
+        self._values: FollowedValues | None = None
         self._first_use: FirstUse | None = None
         self._uses: DataUses | None = None
         self._constants = HeldConstants(factors) if change.holds_constants else None
@@ -165,6 +167,7 @@ class StepChild:
             self._open_cuts()
         elif change.follows_results:
             self._results = enter(FollowedResults(plan.layers))
+            self._values = enter(FollowedValues(plan.parameters, change.spoiled))
         elif change == Change() and not plan.has_batch:
             self._first_use = enter(FirstUse(plan.parameters.values()))
         elif change == Change() and plan.at_use is None:
@@ -222,15 +225,17 @@ class StepChild:
                             each.goes_backward(roots)
             if outermost and self._rows is not None and not self._waiting:
                 self._rows.reaches(roots)
-            if outermost and self._results is not None:
+            if outermost and self._results is not None and self._values is not None:
                 with unseen():
                     self._results.goes_backward(roots)
+                    self._values.goes_backward()
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
                 self._depth -= 1
-            if outermost and self._results is not None:
+            if outermost and self._results is not None and self._values is not None:
                 self._results.went_backward()
+                self._values.went_backward()
             if outermost and self._waiting:
                 self._is_amid = True
             elif outermost:
@@ -395,6 +400,7 @@ class StepChild:
             meant = {("data", line) for line in self._opened.sums.lines}
             seen.cuts = [f"{name} {line}" for name, line in self._cuts.found if (name, line) not in meant]
         seen.lost_results = self._results.lost if self._results is not None else []
+        seen.unread_values = self._values.unread if self._values is not None else {}
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
 
 

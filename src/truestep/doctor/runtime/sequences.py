@@ -51,10 +51,11 @@ def symbols_given_to(forward: ForwardCall) -> list[tuple[int | str, Tensor]]:
 def numbered_batches(forward: ForwardCall) -> list[tuple[int | str, Tensor]]:
     """Return all tensors of whole numbers with two axes that a model was given, targets among them."""
     given: list[tuple[int | str, object]] = [*enumerate(forward.args), *forward.kwargs.items()]
-    return [(key, each.detach()) for key, each in given if isinstance(each, Tensor) and _are_symbols(each)]
+    return [(key, each.detach()) for key, each in given if isinstance(each, Tensor) and are_symbols(each)]
 
 
-def _are_symbols(value: Tensor) -> bool:
+def are_symbols(value: Tensor) -> bool:
+    """Tell a batch of whole numbers along sequences."""
     return is_plain_watched_tensor(value) and value.dim() == 2 and value.dtype in (torch.int64, torch.int32)
 
 

@@ -22,7 +22,7 @@ from truestep.doctor.runtime.layers import WatchedLayerHooks
 from truestep.doctor.runtime.pace import WatchPace
 from truestep.doctor.runtime.recorder import Recorder
 from truestep.doctor.runtime.scope import WatchScope, whole_script
-from truestep.doctor.runtime.warned_lines import warn_at_script_lines
+from truestep.doctor.runtime.warned_lines import warn_at_plain_lines
 from truestep.doctor.runtime.wrapping import WatchWrappers
 from truestep.doctor.selection import CheckSelection
 from truestep.doctor.watcher import Watcher
@@ -98,7 +98,7 @@ class Watch:
         started = time.perf_counter()
         self._scope.wrap(self.dispatcher, self._wrappers)
         self._wrappers.exchange()
-        self._wrappers.call(warn_at_script_lines())
+        self._wrappers.call(warn_at_plain_lines())
         self.dispatcher.seconds += time.perf_counter() - started
         self.dispatcher.look(True)
         return self

@@ -11,15 +11,28 @@ def argument_for(function: Function, call: ast.Call, name: str) -> ast.expr | No
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
-    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
-    bound = bool(positional) and positional[0] in ("self", "cls")
-    positions = positional[1:] if bound else positional
+    positions = _positions(function)
     if name in positions and positions.index(name) < len(call.args):
         before = call.args[: positions.index(name) + 1]
         return None if any(isinstance(each, ast.Starred) for each in before) else before[-1]
     if any(keyword.arg is None for keyword in call.keywords):
         return None
     return default_of(function, name)
+
+
+def bound_by_partial(function: Function, call: ast.Call, name: str) -> ast.expr | None:
+    """Return the expression that `partial(function, ...)` gives for one parameter; None for what a later call gives."""
+    for keyword in call.keywords:
+        if keyword.arg == name:
+            return keyword.value
+    given = dict(zip(_positions(function), call.args[1:], strict=False))
+    return None if any(isinstance(each, ast.Starred) for each in call.args) else given.get(name)
+
+
+def _positions(function: Function) -> list[str]:
+    """Return the parameters that a call gives by their places."""
+    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
+    return positional[1:] if positional[:1] in (["self"], ["cls"]) else positional
 
 
 def default_of(function: Function, name: str) -> ast.expr | None:

@@ -227,8 +227,7 @@ class ClosedWorld:
         lineage = self.resolver.classes.lineage(owner) if owner is not None else []
         if any(node.attr in self.index.attributes.get(each, {}) for each in lineage):
             return False
-        bases = [base for each in lineage for base in each.bases if self.resolver.classes.named(base) is None]
-        return any(not (self.modules[0].qualify(base) or "").startswith(_KNOWN_BASES) for base in bases)
+        return _has_base_out_of_sight(self.modules[0], lineage)
 
     def _is_given_all(self, call: ast.Call) -> bool:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
@@ -284,7 +283,10 @@ class SteppersOutOfSight:
 
     def _is_made_elsewhere(self, home: SourceModule, call: ast.Call) -> bool:
         name = home.qualify(call.func) or ""
-        is_in_sight = self.resolver.functions.target(call) or self.resolver.classes.named(call.func)
+        owner = self.resolver.classes.named(call.func)
+        if owner is not None and _has_base_out_of_sight(self.module, self.resolver.classes.lineage(owner)):
+            return True
+        is_in_sight = self.resolver.functions.target(call) or owner
         return (
             is_in_sight is None
             and name not in BUILTINS
@@ -295,6 +297,8 @@ class SteppersOutOfSight:
     def _given_later(self, home: SourceModule, held: ast.expr) -> Iterator[ast.expr]:
         """Yield what an object is given by its other methods and by assignments: `trainer.optimizer = opt`."""
         place = dotted(held)
+        if not place:
+            return
         for call in home.all(ast.Call):
             if isinstance(call.func, ast.Attribute) and dotted(call.func.value) == place:
                 yield call
@@ -311,6 +315,12 @@ class SteppersOutOfSight:
         ]
         named = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute))]
         return any(home.kind(each) == "optimizer" for each in named)
+
+
+def _has_base_out_of_sight(module: SourceModule, lineage: list[ast.ClassDef]) -> bool:
+    """Tell whether a class of this lineage is made from one that nobody knows."""
+    bases = [base for each in lineage for base in each.bases if module.classes.named(base) is None]
+    return any(not (module.qualify(base) or "").startswith(_KNOWN_BASES) for base in bases)
 
 
 def _is_display(node: ast.expr | None) -> bool:

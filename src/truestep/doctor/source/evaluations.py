@@ -13,7 +13,7 @@ from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.once import asked_once
-from truestep.doctor.source.untaken import SettledValues, is_never_taken
+from truestep.doctor.source.untaken import SettledValues, is_taken
 from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
 
 _EVALUATES = re.compile(
@@ -25,6 +25,7 @@ _SAME_TENSOR = frozenset(
     ("requires_grad_", "to", "cuda", "cpu", "clone", "detach", "float", "double", "half")
 )
 _SENSITIVE = re.compile(r"(Dropout|BatchNorm|AlphaDropout|SyncBatchNorm)")
+Layers = dict[str, bool]  # kinds of layers, and whether a model has them surely
 
 
 def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
@@ -162,8 +163,13 @@ def _among_held_out(module: SourceModule, forward: TraceEvent) -> bool:
     return any(_EVALUATES.search(word) for word in words)
 
 
-def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
-    """Return the kinds of layers in a model that act differently in training; None if it can't be seen."""
+def sensitive_layers(module: SourceModule, model: ast.expr, applied: ast.AST | None = None) -> Layers | None:
+    """Return the kinds of layers in a model that act differently in training; None if it can't be seen.
+
+    Of each it is said whether the model has it surely: not where an option that can't be seen decides. A layer that
+    the call `applied` leaves out is none.
+    """
+    calls = [applied] if isinstance(applied, ast.Call) else []
     owner = module.classes.of(model)
     if owner is not None:
         if any(
@@ -171,54 +177,62 @@ def sensitive_layers(module: SourceModule, model: ast.expr) -> set[str] | None:
             for base in owner.bases
         ):
             return None
-        return _layers_of(module, owner, _made(module, model, owner))
-    found: set[str] = set()
+        return _layers_of(module, owner, [*_made(module, model, owner), *calls])
+    found: Layers = {}
     values = list(value_origins(module, model))
     for value in values:
         inner = module.classes.handled(value) if isinstance(value, ast.Call) else None
         if inner is not None and (within := sensitive_layers(module, inner)) is not None:
-            found |= within
+            _add(found, within)
             continue
         if isinstance(value, ast.Call) and module.qualify(value.func) == "copy.deepcopy" and value.args:
             value = value.args[0]
             if (owner := module.classes.of(value)) is not None:
-                found |= _layers_of(module, owner, _made(module, value, owner))
+                _add(found, _layers_of(module, owner, _made(module, value, owner)))
                 continue
         if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
             return None
-        found |= _layers_in(module, value, None, set())
+        _add(found, _layers_in(module, value, [], set()))
         for part in value.args:
-            within = sensitive_layers(module, part) if isinstance(part, ast.Name) else set()
+            within = sensitive_layers(module, part) if isinstance(part, ast.Name) else {}
             if within is None:
                 return None
-            found |= within
+            _add(found, within)
     return found if values else None
 
 
-def _made(module: SourceModule, model: ast.expr, owner: ast.ClassDef) -> ast.Call | None:
-    """Return the one call of its class that made a model."""
+def _add(found: Layers, more: Layers, *, surely: bool = True) -> None:
+    for kind, sure in more.items():
+        found[kind] = found.get(kind, False) or (sure and surely)
+
+
+def _made(module: SourceModule, model: ast.expr, owner: ast.ClassDef) -> list[ast.Call]:
+    """Return the one call of its class that made a model, if it can be seen."""
     origins = [
         module.classes.unwrapped(each) or each
         for each in value_origins(module, model)
         if isinstance(each, ast.Call)
     ]
     calls = [each for each in origins if isinstance(each, ast.Call)]
-    return calls[0] if len(calls) == 1 and module.classes.named(calls[0].func) is owner else None
+    return calls if len(calls) == 1 and module.classes.named(calls[0].func) is owner else []
 
 
-def _layers_of(module: SourceModule, owner: ast.ClassDef, made: ast.Call | None) -> set[str]:
+def _layers_of(module: SourceModule, owner: ast.ClassDef, calls: list[ast.Call]) -> Layers:
     """Return the kinds that a class or its bases make."""
-    return {kind for each in module.classes.lineage(owner) for kind in _layers_in(module, each, made, set())}
+    found: Layers = {}
+    for each in module.classes.lineage(owner):
+        _add(found, _layers_in(module, each, calls, set()))
+    return found
 
 
-def _drops_in_training(module: SourceModule, call: ast.Call, name: str, made: ast.Call | None) -> bool:
+def _drops_in_training(call: ast.Call, name: str, values: SettledValues) -> bool:
     """Tell `F.dropout(x, training=self.training)`."""
     modes = [ast.unparse(word.value) for word in call.keywords if word.arg == "training"]
     is_dropout = "functional" in name and "dropout" in name and modes == ["self.training"]
-    return is_dropout and SettledValues(module, made).of(argument(call, 1, "p")) != 0
+    return is_dropout and values.of(argument(call, 1, "p")) != 0
 
 
-def _drops_by_option(module: SourceModule, call: ast.Call, name: str, made: ast.Call | None) -> bool:
+def _drops_by_option(module: SourceModule, call: ast.Call, name: str, values: SettledValues) -> bool:
     """Tell a layer of several parts that has dropout within; a rate that can't be seen is taken to be one."""
     layer = DROPPING_LAYERS.get(name)
     if layer is None:
@@ -230,50 +244,55 @@ def _drops_by_option(module: SourceModule, call: ast.Call, name: str, made: ast.
         number = argument(call, *layer.several)
         if number is None or literal(module, number) == 1:
             return False
-    return bool(SettledValues(module, made).of(rate) != 0)
+    return bool(values.of(rate) != 0)
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
     return module.classes.named(base) is not None
 
 
-def _never_read(module: SourceModule, node: ast.AST) -> list[ast.Assign]:
-    """Return what gives a class an attribute that nothing reads: a layer that is never applied."""
-    given = module.inside(node, ast.Assign) if isinstance(node, ast.ClassDef) else []
-    kept = [each.targets[0] for each in given]
-    return [
-        statement
-        for statement, target in zip(given, kept, strict=True)
-        if isinstance(target, ast.Attribute) and not module.program.attributes_read.get(target.attr)
-    ]
+def _uses(module: SourceModule, node: ast.AST, values: SettledValues) -> dict[ast.AST, bool | None]:
+    """Return of what makes an attribute of a class whether it is applied: `self.norm = nn.BatchNorm1d(3)`."""
+    found: dict[ast.AST, bool | None] = {}
+    for statement in module.inside(node, ast.Assign) if isinstance(node, ast.ClassDef) else []:
+        target = statement.targets[0]
+        if isinstance(target, ast.Attribute):
+            reads = module.program.attributes_read.get(target.attr, ())
+            taken = {is_taken(module, each, values) for each in reads}
+            is_used = True if True in taken else None if None in taken else False
+            found |= dict.fromkeys(walk(statement), is_used)
+    return found
 
 
-def _layers_in(module: SourceModule, node: ast.AST, made: ast.Call | None, seen: set[str]) -> set[str]:
+def _layers_in(module: SourceModule, node: ast.AST, calls: list[ast.Call], seen: set[str]) -> Layers:
     """Return the kinds that a class or function makes, be it by the program's other classes and functions."""
-    found: set[str] = set()
-    idle = {part for each in _never_read(module, node) for part in walk(each)}
+    found: Layers = {}
+    values = SettledValues(module, calls)
+    used = _uses(module, node, values)
     for call in walk(node):
-        if not isinstance(call, ast.Call) or call in idle:
+        if not isinstance(call, ast.Call) or used.get(call, True) is False:
             continue
         name = module.qualify(call.func) or ""
         is_layer = name.startswith("torch.nn.") and (
-            _changes(module, call, name, made)
-            or _drops_in_training(module, call, name, made)
-            or _drops_by_option(module, call, name, made)
+            _changes(call, name, values)
+            or _drops_in_training(call, name, values)
+            or _drops_by_option(module, call, name, values)
         )
         inner = module.classes.named(call.func) or module.functions.named(call.func)
         if isinstance(inner, ast.Lambda) or (inner is not None and inner.name in seen):
             inner = None
-        if not (is_layer or inner is not None) or is_never_taken(module, call, made):
+        taken = is_taken(module, call, values) if is_layer or inner is not None else False
+        if taken is False:
             continue
+        surely = bool(taken and used.get(call, True))
         if is_layer:
-            found.add(name.rsplit(".", 1)[-1])
+            _add(found, {name.rsplit(".", 1)[-1]: surely})
         if inner is not None:
-            found |= _layers_in(module, inner, made, seen | {inner.name})
+            _add(found, _layers_in(module, inner, [*calls, call], seen | {inner.name}), surely=surely)
     return found
 
 
-def _changes(module: SourceModule, call: ast.Call, name: str, made: ast.Call | None) -> bool:
+def _changes(call: ast.Call, name: str, values: SettledValues) -> bool:
     """Tell a layer that acts differently in training; dropout at a rate of 0 does not."""
-    drops_nothing = "Dropout" in name and SettledValues(module, made).of(argument(call, 0, "p")) == 0
+    drops_nothing = "Dropout" in name and values.of(argument(call, 0, "p")) == 0
     return bool(_SENSITIVE.search(name)) and not drops_nothing

@@ -51,6 +51,7 @@ _BY_BASE = [
     (re.compile(r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$"), "module"),
     (re.compile(r"^torch\.utils\.data\.IterableDataset$"), "iterable dataset"),
     (re.compile(r"^torch\.utils\.data\.Dataset$"), "dataset"),
+    (re.compile(r"^torch\.optim\.lr_scheduler\.\w+$"), "scheduler"),
     (re.compile(r"^torch\.optim\.(Optimizer|[A-Z]\w+)$"), "optimizer"),
     (
         re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningModule$"),

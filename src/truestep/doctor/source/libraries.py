@@ -10,7 +10,9 @@ from pathlib import PurePath
 
 from truestep.doctor.library.loops import ACCUMULATORS
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
 from truestep.doctor.source.questions import imported_names, own_identifiers
+from truestep.doctor.source.values import constant
 
 _LOOP = frozenset(("backward", "step", "zero_grad", "train", "eval", "no_grad", "set_epoch", "schedule"))
 
@@ -79,6 +81,24 @@ def gives_loss(module: SourceModule, function: ast.AST) -> bool:
         return False
     name, switch = _LOSSES.get(module.kinds.of_class(owner) or "", ("", ""))
     return bool(name) and getattr(function, "name", "") == name and not is_switched(module, owner, switch)
+
+
+def losses_given_back(module: SourceModule, function: Function) -> list[ast.expr]:
+    """Return what a library takes backward of a method's results: each itself, the first of a tuple, an item of a dict."""
+    found: list[ast.expr] = []
+    waiting = module.functions.results(function) if gives_loss(module, function) else []
+    while waiting:
+        match each := waiting.pop(0):
+            case ast.IfExp():
+                waiting += [each.body, each.orelse]
+            case ast.Tuple(elts=[first, *_]):
+                waiting.append(first)
+            case ast.Dict():
+                pairs = zip(each.keys, each.values, strict=True)
+                waiting += [value for key, value in pairs if constant(key) == "loss"]
+            case _:
+                found.append(each)
+    return found
 
 
 def is_switched(module: SourceModule, owner: ast.ClassDef, switch: str) -> bool:

@@ -121,9 +121,13 @@ class SourceTexts(SourceDisk):
 class ImportPlaces:
     """Finds the local file behind an import; each question is answered once."""
 
-    def __init__(self, files: SourceDisk, *, of_repository: bool = False) -> None:
+    def __init__(
+        self, files: SourceDisk, *, of_repository: bool = False, users_in_sight: bool = False
+    ) -> None:
         self.files = files
         self.of_repository = of_repository  # whether all files of it are read
+        self.users_in_sight = users_in_sight  # and none of them finds another by a text
+        self.scope = f"repository {users_in_sight}" if of_repository else "files"
         self._found: dict[tuple[str, str, int], str | None] = {}
         self._roots: dict[str, list[str]] = {}
         self._with_first: dict[tuple[str, str], list[str]] = {}

@@ -117,6 +117,10 @@ class SourceProject:
         """Tell whether all files of a repository are read."""
         return self._places.of_repository
 
+    def has_users_in_sight(self) -> bool:
+        """Tell whether all that could use a file is read, and names it."""
+        return self._places.users_in_sight
+
     # ── the order of what happens ─────────────────────────────────────────────────────────────
 
     @property

@@ -118,7 +118,7 @@ class Protocol:
         return self._found[call]
 
     def _recognised(self, call: ast.Call) -> Iterator[Found]:
-        name = self.module.qualify(call.func)
+        name = self._name_of(call.func)
         if name == "truestep.update":
             several = argument(call, 0, "learners")
             for each in several.elts if isinstance(several, (ast.List, ast.Tuple)) else ():
@@ -131,6 +131,8 @@ class Protocol:
             yield from found
         elif self.is_forward(call):
             yield "forward", call, call.func
+        elif self._begins_schedule(call):
+            return
         elif name is None or "." not in name:
             yield from self._handed_on(call, "optimizer", "module", "ddp")
         elif not name.startswith(HARMLESS):
@@ -204,6 +206,22 @@ class Protocol:
         if isinstance(node, ast.Attribute) and node.attr == "data":
             node = node.value
         return isinstance(node, ast.Attribute) and node.attr == "grad"
+
+    def _name_of(self, called: ast.expr) -> str | None:
+        """Return the full name of what is called; of `torch.autocast("cpu")(function)` that of autocast."""
+        name = self.module.qualify(called)
+        if name is None and isinstance(called, ast.Call):
+            above = self.module.qualify(called.func) or ""
+            return above if above.startswith("torch.") else None
+        return name
+
+    def _begins_schedule(self, call: ast.Call) -> bool:
+        """Tell `super().__init__(optimizer)` of a schedule over torch's, which does nothing else with it."""
+        if not (isinstance(call.func, ast.Attribute) and call.func.attr == "__init__"):
+            return False
+        owner = self.module.enclosing(call, ast.ClassDef)
+        is_above = isinstance(call.func.value, ast.Call) and last_part(call.func.value.func) == "super"
+        return is_above and owner is not None and self.module.kinds.of_class(owner) == "scheduler"
 
     def _handed_on(self, call: ast.Call, *kinds: str) -> Iterator[Found]:
         given = given_to(call)

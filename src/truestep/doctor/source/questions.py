@@ -48,6 +48,9 @@ class Follower(Protocol):
     def is_of_repository(self) -> bool:
         """Tell whether all files of a repository are read."""
 
+    def has_users_in_sight(self) -> bool:
+        """Tell whether all that could use a file is read, and names it."""
+
 
 class WholeProgram:
     """One file with all that it is connected with by imports, the order of what happens there, and answers about all of it."""
@@ -141,6 +144,10 @@ class WholeProgram:
     def is_of_repository(self) -> bool:
         """Tell whether all files of the repository are read, so that its trainings are in sight."""
         return self._follower is not None and self._follower.is_of_repository()
+
+    def has_users_in_sight(self) -> bool:
+        """Tell whether all that could use this file is read, and would name it: none is found by a text."""
+        return self._follower is not None and self._follower.has_users_in_sight()
 
     def home(self, node: ast.AST) -> "SourceModule":
         """Return the file of the program that a node stands in."""

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import argument_for, bound_by_partial
 from truestep.doctor.source.classes import Place, ProgramClasses
 from truestep.doctor.source.functions import ProgramFunctions
 from truestep.doctor.source.linking import FindModule, SourceLinker
-from truestep.doctor.source.names import Binding, Class, Function, Index, dotted, is_self
+from truestep.doctor.source.names import Binding, Class, Function, Index, Scope, dotted, is_self, last_part
 
 
 class Resolver:
@@ -214,7 +214,18 @@ class Resolver:
         if not self._sees_callers:
             return [None]
         found = [argument_for(function, call, name) for call in self.functions.callers(function)]
+        found += [bound_by_partial(function, call, name) for call in self._partials_of(function)]
         return found or [None]
+
+    def _partials_of(self, function: Function) -> list[ast.Call]:
+        """Return the calls of `functools.partial` that bind arguments of a function."""
+        named = getattr(function, "name", "")
+        calls = [each for each in self.index.calls.get("partial", ()) if each.args]
+        return [
+            call
+            for call in calls
+            if last_part(call.args[0]) == named and self.functions.named(call.args[0]) is function
+        ]
 
 
 class ReachingBindings:
@@ -235,28 +246,58 @@ class ReachingBindings:
         scope = self.index.scope_of[name]
         bindings = self.names.local_bindings(name)
         owner = self.names.owner(name.id, scope)
-        if owner is not scope or len(bindings) < 2:
+        if len(bindings) < 2:
             return bindings
+        if owner is not scope:
+            return self._reach_inside(name, owner, bindings)
         statement = self._enclosing(name)
         above = set(self.index.ancestors(name))
         is_later = [each.line >= name.lineno or self._statement(each) is statement for each in bindings]
         before = [each for each, later in zip(bindings, is_later, strict=True) if not later]
-        before = [each for each in before if not self._is_in_other_arm(each, name, above)]
-        kept, is_certain = self._not_replaced(before, above)
+        others = [each for each in before if self._is_in_other_arm(each, name, above)]
+        kept, is_certain = self._not_replaced([each for each in before if each not in others], above)
+        made = kept[-1] if is_certain else None
+        kept += [each for each in others if self._comes_again(each, made, above)]
         if not is_certain:  # nothing certain came first: what comes later in the same loop may have
             loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
             after = [each for each, later in zip(bindings, is_later, strict=True) if later]
             kept += [each for each in after if any(loop in self.index.ancestors(each.node) for loop in loops)]
         return kept or [each for each in bindings if each.how == "parameter"]
 
+    def _reach_inside(self, name: ast.Name, owner: Scope | None, bindings: list[Binding]) -> list[Binding]:
+        """Return the bindings of an outer scope that a function can read: none that was replaced before it stood there."""
+        above = set(self.index.ancestors(name))
+        outer = [
+            each for each in above if isinstance(each, ast.stmt) and self.index.scope_of.get(each) is owner
+        ]
+        begins = max((each.lineno for each in outer), default=0)
+        is_past = [
+            each.line < begins and self.index.scope_of.get(self._statement(each)) is owner
+            for each in bindings
+        ]
+        before = [each for each, past in zip(bindings, is_past, strict=True) if past]
+        kept, _ = self._not_replaced(before, above)
+        return [
+            each
+            for each, past in zip(bindings, is_past, strict=True)
+            if not past or any(each is one for one in kept)
+        ]
+
     def _is_in_other_arm(self, binding: Binding, name: ast.Name, above: set[ast.AST]) -> bool:
-        """Tell a binding in that arm of an `if` which is not taken where the name is read; a loop around both may come again."""
-        ways = [each for each in self.index.ancestors(binding.node) if each in above]
-        choice = ways[0] if ways else None
-        if not isinstance(choice, ast.If) or any(isinstance(each, (ast.For, ast.While)) for each in ways):
+        """Tell a binding in that arm of an `if` which is not taken where the name is read."""
+        choice = next((each for each in self.index.ancestors(binding.node) if each in above), None)
+        if not isinstance(choice, ast.If):
             return False
         arms = {self._arm(choice, each) for each in (binding.node, name)}
         return arms == {"body", "orelse"}
+
+    def _comes_again(self, binding: Binding, made: Binding | None, above: set[ast.AST]) -> bool:
+        """Tell a binding that an earlier turn of a loop may have come to, after what made the value for certain."""
+        loops = [
+            each for each in self.index.ancestors(binding.node) if isinstance(each, (ast.For, ast.While))
+        ]
+        anew = list(self.index.ancestors(made.node)) if made is not None else []
+        return any(each in above and each not in anew for each in loops)
 
     def _arm(self, choice: ast.If, node: ast.AST) -> str:
         """Return the part of an `if` that a node stands in."""

@@ -37,8 +37,8 @@ _BATCHES = ("estimated_stepping_batches", "num_training_batches")  # attributes 
 def counted_in_batches(module: SourceModule, scheduler: ast.Call) -> bool | None:
     """Return True where a schedule is given a number of batches in sight, False where names or its kind suggest one."""
     name = module.qualify(scheduler.func) or ""
-    given = [argument(scheduler, *each) for each in _LENGTHS.get(name, ())]
-    lengths = [each for each in given if each is not None and not _is_one(module, each)]
+    given = lengths_of(module, scheduler)
+    lengths = [each for each in given if not _is_one(module, each)]
     if any(_is_number_of_batches(module, each) for each in lengths):
         return True
     parts = [each for each in _parts_of(module, scheduler) if each is not scheduler]
@@ -58,9 +58,14 @@ def counted_in_batches(module: SourceModule, scheduler: ast.Call) -> bool | None
 
 def lasts_batches(module: SourceModule, scheduler: ast.Call) -> bool:
     """Tell whether a schedule is given a number of batches in sight, divided by nothing."""
+    return any(counts_batches(module, each) for each in lengths_of(module, scheduler))
+
+
+def lengths_of(module: SourceModule, scheduler: ast.Call) -> list[ast.expr]:
+    """Return the lengths that a schedule is given."""
     name = module.qualify(scheduler.func) or ""
-    lengths = [argument(scheduler, *each) for each in _LENGTHS.get(name, ())]
-    return any(counts_batches(module, each) for each in lengths if each is not None)
+    given = [argument(scheduler, *each) for each in _LENGTHS.get(name, ())]
+    return [each for each in given if each is not None]
 
 
 def _factor_of(module: SourceModule, scheduler: ast.Call) -> Function | None:

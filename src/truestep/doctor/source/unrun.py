@@ -28,9 +28,11 @@ def is_never_run(module: SourceModule, node: ast.AST) -> bool:
 def unnamed_definition(module: SourceModule, node: ast.AST) -> str | None:
     """Return the name of the function or class around a node that nothing names of what runs in the program.
 
-    None, too, where its users may be out of sight: in a file that nothing imports and that starts nothing.
+    None, too, where its users may be out of sight: in a file that nothing imports and that starts nothing, unless all
+    files of its repository are read and none finds another by a text.
     """
-    if not module.program.is_imported() and not any(map(_starts, module.tree.body)):
+    runs = module.program.is_imported() or any(map(_starts, module.tree.body))
+    if not runs and not module.program.has_users_in_sight():
         return None
     return module.program.answer(NamedDefinitions).lacking(node)
 
@@ -101,7 +103,13 @@ class NamedDefinitions:
         for file in () if self.is_open else files:
             for node in file.all(ast.Name, ast.Attribute, ast.Constant):
                 self._used.setdefault(self._around(node), set()).update(_names_in(node))
-        self.names: set[str] = set()
+        # what a file that nothing imports defines is seen by itself alone
+        self._alone = {
+            file.tree
+            for file in files
+            if file.program.has_users_in_sight() and not file.program.is_imported()
+        }
+        self._names: dict[ast.Module | None, set[str]] = {None: set()}  # by file, and of all
         self.found: set[ast.AST] = set()
         own = [[*file.named_functions, *file.all(ast.ClassDef)] for file in files]
         self._find([each for found in own for each in found], files)
@@ -109,13 +117,19 @@ class NamedDefinitions:
     def lacking(self, node: ast.AST) -> str | None:
         """Return the name of what is around a node, if nothing names it."""
         around = self._around(node)
-        is_known = self.is_open or isinstance(around, ast.Module) or around in self.found
-        return None if is_known else getattr(around, "name", None)
+        if self.is_open or isinstance(around, ast.Module) or around in self.found:
+            return None
+        owner = self.index.parents[around]
+        unnamed = owner if isinstance(owner, ast.ClassDef) and owner not in self.found else around
+        return getattr(unnamed, "name", None)
 
     def _looks_up_by_text(self) -> bool:
         """Tell `globals()[name]`, `eval(name)`, `import_module(name)`."""
         code = [call.func for name in ("globals", "eval", "exec") for call in self.index.calls.get(name, ())]
-        return any(isinstance(each, ast.Name) for each in code) or any(map(self.index.calls.get, _BY_TEXT))
+        found = [call for name in _BY_TEXT for call in self.index.calls.get(name, ())]
+        # `import_module(path).build(...)` finds a file, and names what it takes from it
+        is_asked = any(not isinstance(self.index.parents[each], ast.Attribute) for each in found)
+        return is_asked or any(isinstance(each, ast.Name) for each in code)
 
     def _is_file(self, node: ast.expr) -> bool:
         """Tell `models` and `sys.modules[__name__]`."""
@@ -134,7 +148,9 @@ class NamedDefinitions:
         new: list[ast.AST] = [file.tree for file in files]
         while new:
             self.found.update(new)
-            self.names.update(*(self._used.get(each, ()) for each in new))
+            for each in new:
+                for whose in (None, self.index.tree_of(each)):
+                    self._names.setdefault(whose, set()).update(self._used.get(each, ()))
             definitions = [each for each in definitions if each not in self.found]
             new = [each for each in definitions if self._is_named(each)]
 
@@ -142,8 +158,13 @@ class NamedDefinitions:
         owner = self.index.parents[definition]
         if isinstance(owner, ast.ClassDef) and owner not in self.found:
             return False
-        name = definition.name
-        if name in self.names or definition.decorator_list or _CALLED_BY_OTHERS.search(name):
+        name, tree = definition.name, self.index.tree_of(definition)
+        # what a file that nothing imports defines is seen by itself alone
+        if (
+            name in self._names[tree if tree in self._alone else None]
+            or definition.decorator_list
+            or _CALLED_BY_OTHERS.search(name)
+        ):
             return True
         if not isinstance(owner, ast.ClassDef):
             return False

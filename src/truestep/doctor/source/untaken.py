@@ -2,14 +2,14 @@
 """Branches that no run in sight takes: what nobody passes keeps its default, and a test of that always ends the same."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from truestep.doctor.source.arguments import argument_for, default_of
 from truestep.doctor.source.deciding import ExpressionValues
 from truestep.doctor.source.frames import TOP, UNKNOWN, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import EXITS, Binding, Class, Function, Scope, is_self
+from truestep.doctor.source.names import EXITS, Binding, Class, Function, Scope, is_self, walk
 
 _ASKS_ALONE = ("isinstance", "issubclass", "super")  # what is given a class to look at
 _MAJOR = ("sys.version_info.major", "six.PY3")
@@ -18,14 +18,20 @@ Given = list[ast.expr | None]
 
 
 class SettledValues(ExpressionValues):
-    """The value that an expression has in every run in sight, or of one object, by the call that made it."""
+    """The value that an expression has in every run in sight, or of one object, by the calls that made and apply it."""
 
-    def __init__(self, module: SourceModule, made: ast.Call | None = None) -> None:
+    def __init__(self, module: SourceModule, calls: Sequence[ast.Call] = ()) -> None:
         super().__init__()
-        self.module, self.made = module, made
+        self.module = module
         self.resolver, self.index = module.resolver, module.resolver.index
-        owner = self.resolver.classes.named(made.func) if made is not None else None
-        self._lineage = self.resolver.classes.lineage(owner) if owner is not None else []
+        classes, functions = self.resolver.classes, self.resolver.functions
+        made = [(call, classes.named(call.func)) for call in calls]
+        self._made = [(call, classes.lineage(owner)) for call, owner in made if owner is not None]
+        self._applied = {
+            functions.target(call) or classes.method(classes.of(call.func), "forward"): call
+            for call, owner in made
+            if owner is None
+        }
         self._asking: set[ast.expr] = set()
 
     def origin(self, value: LocatedExpression) -> LocatedExpression:
@@ -92,7 +98,7 @@ class SettledValues(ExpressionValues):
     def _of_attribute(self, owner: Class, name: str) -> Given:
         classes = self.resolver.classes
         bindings = self.resolver.attribute_bindings(owner, name)
-        for heir in () if self.made is not None else classes.heirs(owner):
+        for heir in () if self._made else classes.heirs(owner):
             bindings = [*bindings, *self.index.attributes.get(heir, {}).get(name, [])]
         foreign = [base for base, _ in self.index.written.get(name, []) if not is_self(base)]
         if any(classes.of(each) is None for each in foreign) or self._is_set_by_text(owner, name):
@@ -124,6 +130,8 @@ class SettledValues(ExpressionValues):
 
     def _passed(self, function: Function, name: str) -> Given:
         """Return what the calls in sight pass, or the default where there are none; None for what is out of sight."""
+        if (applied := self._applied.get(function)) is not None:
+            return [argument_for(function, applied, name)]
         calls = self._calls(function)
         is_open = any(_is_by_class(each) for each in calls) or self._may_be_called(function)
         if is_open or self._is_handed_on(function):
@@ -136,10 +144,11 @@ class SettledValues(ExpressionValues):
         if getattr(function, "name", "") == "__init__":
             inits = self.index.calls.get("__init__", ())
             calls = [*calls, *(each for each in inits if self._runs(each, function))]
-        if self.made is None or self.index.parents.get(function) not in self._lineage:
-            return calls
-        of_made = [each for each in calls if self.index.enclosing(each, ast.ClassDef) in self._lineage]
-        return [self.made] if functions.constructor(self.made) is function else of_made
+        for made, lineage in self._made:
+            if self.index.parents.get(function) in lineage:
+                of_made = [each for each in calls if self.index.enclosing(each, ast.ClassDef) in lineage]
+                return [made] if functions.constructor(made) is function else of_made
+        return calls
 
     def _runs(self, init: ast.Call, function: Function) -> bool:
         """Tell `super().__init__(...)` and `Base.__init__(self, ...)` of a method."""
@@ -154,7 +163,7 @@ class SettledValues(ExpressionValues):
             return True
         owner = self.index.parents.get(function)
         is_made = function.name == "__init__" and isinstance(owner, ast.ClassDef)
-        if self.made is not None and owner in self._lineage:
+        if any(owner in lineage for _, lineage in self._made):
             return False
         meant = owner if isinstance(owner, ast.ClassDef) and is_made else function
         return any(
@@ -204,15 +213,32 @@ class SettledValues(ExpressionValues):
         return not is_asked and not self.index.is_called(name)
 
 
-def is_never_taken(module: SourceModule, node: ast.AST, made: ast.Call | None = None) -> bool:
-    """Tell whether a node stands in a branch that no run in sight takes, or none of an object that a call made."""
-    values = SettledValues(module, made)
-    below = node
+def is_never_taken(module: SourceModule, node: ast.AST) -> bool:
+    """Tell whether a node stands in a branch that no run in sight takes."""
+    return is_taken(module, node, SettledValues(module)) is False
+
+
+def is_taken(module: SourceModule, node: ast.AST, values: SettledValues) -> bool | None:
+    """Tell whether runs come by a node: False where none does, None where a test of what can't be seen decides.
+
+    A loop's own variable, and the mode, come by every way.
+    """
+    below, taken = node, True
     for above in module.ancestors(node):
-        if any(values.holds(test) is way for test, way in _tests_that_skip(above, below)):
-            return True
+        for test, way in _tests_that_skip(above, below):
+            holds = values.holds(test)
+            if holds is way:
+                return False
+            taken = taken and not (isinstance(holds, UnknownValue) and _is_chosen(module, test))
         below = above
-    return False
+    return True if taken else None
+
+
+def _is_chosen(module: SourceModule, test: ast.expr) -> bool:
+    """Tell a test of options alone from one of the mode, or of what a loop counts."""
+    names = [each for each in walk(test) if isinstance(each, ast.Name)]
+    looped = any(each.how == "for" for name in names for each in module.names.bindings(name))
+    return not looped and "self.training" not in ast.unparse(test)
 
 
 def _tests_that_skip(above: ast.AST, below: ast.AST) -> Iterator[tuple[ast.expr, bool]]:

@@ -16,6 +16,7 @@ from truestep.doctor.source.once import asked_once
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
 _TRANSPARENT = SAME_NUMBERS - operations(shape="gone")
 _LAYERS = {"torch.nn.Sequential"}
+_PROJECTED = operations(numbers="projected")
 Position = tuple[int, ...]  # a place in a tuple: (1, 0) for h in `out, (h, c) = ...`
 
 
@@ -226,10 +227,23 @@ def last_operations(
         if isinstance(origin, ast.Call):
             found |= _operation_names(module, origin, depth, place)
         elif isinstance(origin, ast.BinOp):
-            found.add("arithmetic")
+            found |= _scaled_projection(module, origin, depth) or {"arithmetic"}
         else:
             found.add(None)
     return found
+
+
+def _scaled_projection(module: SourceModule, node: ast.BinOp, depth: int) -> AbstractSet[str | None]:
+    """Return the layer whose output is divided by a number, or times one: `self.head(x) / 1.5` is still the head's."""
+    if not isinstance(node.op, (ast.Mult, ast.Div)):
+        return set()
+    for value, factor in ((node.left, node.right), (node.right, node.left)):
+        if isinstance(literal(module, factor), (int, float)):
+            made = last_operations(module, value, depth + 1)
+            return made if made and made <= _PROJECTED else set()
+        if isinstance(node.op, ast.Div):
+            return set()
+    return set()
 
 
 def last_operands(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:

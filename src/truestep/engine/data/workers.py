@@ -21,6 +21,7 @@ from truestep.core.accelerator import is_host
 from truestep.core.errors import DataError
 from truestep.core.system import WORKER_ENDED
 from truestep.engine.choices import Choice
+from truestep.engine.data.changed import data_marks
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.order import BatchRequest
 from truestep.engine.data.parcel import Parcel, pack, unpack
@@ -61,7 +62,7 @@ class _Feed:
 
 
 class WorkerPool:
-    """Workers that stay alive from epoch to epoch and load whatever batches they are asked for."""
+    """Workers that load whatever batches they are asked for; they stay alive from epoch to epoch while the data set is the same."""
 
     def __init__(
         self,
@@ -81,6 +82,8 @@ class WorkerPool:
             raise _not_started(num_workers, error) from error
         self._loader: DataLoader[Any] | None = None
         self._iterator: Any = None
+        self._copied: list[object] = []
+        """What tells whether the data set is as the workers have it."""
         self._busy = False
 
     def batches(self, requests: Iterator[BatchRequest] | None = None) -> Iterator[Any]:
@@ -142,8 +145,11 @@ class WorkerPool:
 
     def _start(self) -> None:
         """Start the workers or, where they run already, give them the new requests."""
+        marks = data_marks(self._arguments[0].dataset) if hasattr(self._arguments[0], "dataset") else []
+        if self._loader is not None and marks != self._copied:
+            self.close()
         if self._loader is None:
-            self._loader = self._new_loader()
+            self._loader, self._copied = self._new_loader(), marks
         try:
             with _quiet(), worker_deaths_raised:
                 self._iterator = iter(self._loader)

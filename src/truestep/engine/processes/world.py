@@ -8,6 +8,7 @@ between two meetings, where all ranks are known to be at the same place.
 
 import atexit
 import os
+import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -280,8 +281,8 @@ class World:
             self.error = error
             return
         place = line_of_user_code(error.__traceback__)
-        first = f"{type(error).__name__}: {error}".splitlines()[0]
-        text = self.notes.describe(self.rank, f"raised {first}" + (f" (at {place})" if place else ""))
+        raised = f"raised {_first_line_of_error(error)}" + (f" (at {place})" if place else "")
+        text = self.notes.describe(self.rank, raised)
         own = RankError(f"The ranks can't go on together: {text}.")
         self.error = own
         # where the store is gone nobody is left to be told, and what is raised is this rank's own error
@@ -378,3 +379,13 @@ def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
+
+
+def _first_line_of_error(error: BaseException) -> str:
+    """Return an error's class and first line; torch puts a worker's traceback before it."""
+    name = type(error).__name__
+    told = f"{name}: {error}"
+    raised = (
+        re.findall(rf"^(?:[\w.]+\.)?({name}: .+)", told, re.MULTILINE) if "Original Traceback" in told else []
+    )
+    return str(raised[-1]) if raised else told.splitlines()[0]

@@ -9,17 +9,15 @@ from typing import TYPE_CHECKING, Any
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import counted
-from truestep.frameworks.kept import KeptCheckpoints
-from truestep.frameworks.passes import KeyedPasses, refuse_processes
-from truestep.frameworks.wrong_use import (
-    Beginning,
-    optimizers_of,
+from truestep.frameworks.accelerate.prepared import (
     prepared_optimizers,
-    refuse_unkept_schedules,
+    refuse_stepped,
     refuse_unprepared,
     unkept_schedules,
-    weights_of,
 )
+from truestep.frameworks.beginning import Beginning
+from truestep.frameworks.kept import KeptCheckpoints
+from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 if TYPE_CHECKING:
@@ -64,22 +62,21 @@ class ExactResume(HelpfulAttributes):
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._kept = KeptCheckpoints(directory, keep)
         self._begun = Beginning(self._kept)
-        # what is dropped goes through Accelerate's loader, which counts
-        self._passes = KeyedPasses(skipped=lambda *_: 0)
-        self._epoch = 0
-        self._is_epoch_asked = self._is_in_pass = self._is_save_called = False
-        self._batches = self._since = self._saved = 0
-        self._place: dict[str, Any] | None = None
+        # Accelerate's loader drops what is done: of a stream it takes a pass with nothing left for an error
+        self._passes = KeyedPasses(lambda *_: 0)
+        self._epoch = self._batches = self._since = self._saved = 0
+        self._is_epoch_asked = self._is_in_pass = self._is_save_called = self._is_trained = False
+        self._place: dict[str, Any] = {}
         self._unkept: list[Any] | None = None
         self._load_state()
 
     def _load_state(self) -> None:
         begun, accelerator = self._begun, self._accelerator
-        begun.optimizers(optimizers_of(prepared_optimizers(accelerator)))
+        begun.optimizers(prepared_optimizers(accelerator))
         begun.seed()  # before Accelerate loads the streams
-        begun.weights(weights_of(*getattr(accelerator, "_models", ())))
+        begun.model(*getattr(accelerator, "_models", ()))
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
-        if (newest := self._kept.newest()) is not None:
+        if (newest := self._kept.newest) is not None:
             accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
             self._kept.say_going_on()
@@ -96,23 +93,28 @@ class ExactResume(HelpfulAttributes):
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of a pass, of the first one after a resume those that are left."""
-        dropped = 0 if self._place is None else self._place["batches"]
-        self._say_epoch_not_asked()
-        self._batches, self._passes.begins, self._is_in_pass = 0, self._epoch, True
+        place, since, is_whole = self._place, self._since, False
+        self._batches, self._is_in_pass, self._is_trained = 0, True, False
+        self._passes.await_pass(self._epoch, self._loader)
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self._epoch)
         try:
             for batch in self._loader:
                 self._batches += 1
-                if self._batches > dropped:
-                    self._put_streams_back()
+                if self._batches > place.get("batches", 0):
+                    self._go_on()
                     self._refuse_never_saved(self._since >= self._every)
                     self._since += 1
                     yield batch
-            self._put_streams_back()
+            self._go_on()
             self._refuse_never_saved(self._since > 0)
+            is_whole = True
         finally:
-            self._epoch, self._is_in_pass = self._epoch + 1, False
+            self._is_in_pass = False
+            if is_whole or self._is_trained or self._since > since + 1:
+                self._epoch += 1
+            else:  # somebody looked at a batch
+                self._place, self._since = place, since
 
     def save_state(self) -> bool:
         """Save where it is time, between two accumulations; call it at the end of each batch's body. Returns whether it did."""
@@ -121,15 +123,17 @@ class ExactResume(HelpfulAttributes):
                 "exact.save_state() stands outside `for batch in exact:`, which counts what is done. Take the batches from exact, "
                 "and not from the loader, and make it the last line of that loop's body."
             )
-        self._is_save_called = True
+        if not self._is_save_called:
+            self._say_epoch_not_asked()
+        self._is_save_called = self._is_trained = True
         if self._since < self._every or not self._accelerator.sync_gradients:
             return False
         if self._unkept is None:
             self._unkept = unkept_schedules(self._accelerator)
-        refuse_unkept_schedules(self._unkept)
+        refuse_stepped(self._unkept)
         self._saved += self._since
         self._since = 0
-        place = {**self._passes.place(self._epoch, self._batches), **self._begun.facts}
+        place = {**self._passes.place(self._batches), **self._begun.facts}
         place["random"] = loop_random_state(self._accelerator.device)
         with self._kept.saving(self._saved, place) as folder:
             self._accelerator.save_state(str(folder / "accelerate"))
@@ -140,11 +144,12 @@ class ExactResume(HelpfulAttributes):
         self._passes.end()
         self._kept.give_up()
 
-    def _put_streams_back(self) -> None:
-        """Put them where they were at the save, once: the code before the loop may have drawn."""
-        if self._place is not None:
+    def _go_on(self) -> None:
+        """Put the streams where they were at the save, once: the code before the loop may have drawn."""
+        self._passes.stop_waiting()
+        if self._place:
             set_loop_random_state(self._place["random"], self._accelerator.device)
-            self._place = None
+            self._place = {}
 
     def _refuse_never_saved(self, is_time: bool) -> None:
         if is_time and not self._is_save_called:
@@ -154,7 +159,7 @@ class ExactResume(HelpfulAttributes):
             )
 
     def _say_epoch_not_asked(self) -> None:
-        if self._place is not None and self._epoch and not self._is_epoch_asked:
+        if self._kept.newest is not None and self._epoch and not self._is_epoch_asked:
             sys.stderr.write(
                 f"truestep: exact goes on in epoch {self._epoch}, counted from 0, and the loop has not asked for it: one that "
                 f"begins at 0 trains {counted(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "

@@ -6,15 +6,18 @@ from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
+from truestep.frameworks.beginning import Beginning
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
-from truestep.frameworks.wrong_use import Beginning, HookOfAnInstance, optimizers_of, weights_of
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 try:
     from lightning.pytorch import Callback
 except ModuleNotFoundError:
     from pytorch_lightning import Callback  # type: ignore[assignment]
+
+
+_CALL = "trainer.fit(model, loader, ckpt_path=exact.checkpoint)"
 
 
 class ExactResume(HelpfulAttributes, Callback):
@@ -39,12 +42,10 @@ class ExactResume(HelpfulAttributes, Callback):
         check_number("ts.lightning.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
         self._kept = KeptCheckpoints(directory, keep)
         self._begun, self._every = Beginning(self._kept), every_n_batches
-        self._trainer: Any = None
-        self._passes = KeyedPasses(self._number_of_pass)
-        self._place: dict[str, Any] | None = None
+        self._passes, self._begun_pass = KeyedPasses(), 0
+        self._place: dict[str, Any] = {}
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
-        self._is_saved = False
         self._saving: int | None = None
         self._loaded: int | None = None
 
@@ -60,27 +61,29 @@ class ExactResume(HelpfulAttributes, Callback):
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.fit(ckpt_path=...)`; None where nothing is saved yet."""
-        return self._kept.path_to_go_on_from()
+        return self._kept.path_for(_CALL)
 
-    @HookOfAnInstance
-    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
-        """Begin keyed passes, before the loader is asked for its first."""
+    def setup(self, trainer: Any, pl_module: Any = None, stage: str = "") -> None:
+        """Begin keyed passes; say what to write where a trainer was given the class, and calls it without an instance."""
+        if not isinstance(self, ExactResume):
+            raise OptionError(
+                "ts.lightning.ExactResume was given to the Trainer as a class, which has no directory. Write "
+                'exact = ts.lightning.ExactResume("runs/exact"), and callbacks=[exact].'
+            )
         if stage != "fit":
             return
         self._kept.take_note_of_use()
         refuse_processes(trainer.world_size, "Lightning")
         if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
-            self._begun.weights(weights_of(pl_module))  # else layers are made later
+            self._begun.model(pl_module)  # else layers are made later
         self._begun.epochs(trainer.max_epochs, "max_epochs")
         self._begun.seed()
-        self._trainer = trainer
-        self._place = self._kept.place or None
-        self._since = 0
+        self._place, self._since = self._kept.place, 0
         self._passes.begin(self._place)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Look at the optimizers, before Lightning loads the state of those that were saved into them."""
-        self._begun.optimizers(optimizers_of(trainer.optimizers))
+        self._begun.optimizers(trainer.optimizers)
 
     def state_dict(self) -> dict[str, Any]:
         """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
@@ -91,25 +94,35 @@ class ExactResume(HelpfulAttributes, Callback):
         self._loaded = state_dict["step"]
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
-        """Refuse to begin anywhere else than at the newest checkpoint."""
-        self._begun.step(self._loaded, "trainer.fit(model, loader, ckpt_path=exact.checkpoint)")
+        """Refuse to begin anywhere else than at the newest checkpoint; begin the pass."""
+        self._begun.step(self._loaded, _CALL)
         loaders = trainer.fit_loop._combined_loader.flattened
         refuse_loader(*loaders)
         self._begun.data(loaders[0], trainer.accumulate_grad_batches)
-        # the loader was begun before Lightning knew the epoch, or before `setup`, where code asks early how many steps there are
-        if self._place is not None or self._passes.begun != trainer.current_epoch:
-            self._passes.begins = trainer.current_epoch
-            # it would count the epochs to the next reload from here; older checkpoints don't say
-            if self._place is not None and "reloaded" in self._place:
-                trainer.fit_loop._last_train_dl_reload_epoch = self._place["reloaded"]
-            iter(trainer.fit_loop._data_fetcher)
+        # it would count the epochs to the next reload from here; older checkpoints don't say
+        if "reloaded" in self._place:
+            trainer.fit_loop._last_train_dl_reload_epoch = self._place["reloaded"]
+        # Lightning began it before it knew the epoch, or, where code asks early how many steps there are, before `setup`
+        self._await_pass(trainer)
+        iter(trainer.fit_loop._data_fetcher)
+        self._passes.stop_waiting()
         self._kept.say_going_on()
+
+    def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
+        """Take the pass that comes for the one that is trained on."""
+        if trainer.current_epoch != self._begun_pass:
+            self._await_pass(trainer)
+
+    def _await_pass(self, trainer: Any) -> None:
+        self._begun_pass = trainer.current_epoch
+        self._passes.await_pass(self._begun_pass, trainer.fit_loop._combined_loader.flattened[0])
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
+        self._passes.stop_waiting()
         loop = trainer.fit_loop.epoch_loop
-        if self._place is not None:
-            place, self._place = self._place, None
+        if self._place:
+            place, self._place = self._place, {}
             set_loop_random_state(place["random"], pl_module.device)
             trainer.callback_metrics.update(place["metrics"])
             # Lightning counts the batch before once more on every restart that is not right behind one
@@ -130,18 +143,18 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so where nothing was saved."""
-        if not self._is_saved:
-            self._kept.say_never_saved(f"every_n_batches={self._every}", max(1, self._since // 2))
+        self._kept.say_never_saved(f"every_n_batches={self._every}", trainer.global_step, self._since // 2)
 
-    @HookOfAnInstance
-    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
+    def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
         """Let go of the directory; say what a path is that Lightning could not load, where it is ours and no checkpoint of its."""
+        if exception is None:  # the class was given, and setup has refused it
+            return
         path = trainer.ckpt_path
         if path is self or (isinstance(path, str | Path) and Path(path).resolve() == self._kept.directory):
             what = "the callback itself" if path is self else f"its directory {str(path)!r}"
             exception.add_note(
-                f"truestep: ckpt_path is {what}, and that is no checkpoint of Lightning's. Write trainer.fit(model, loader, "
-                "ckpt_path=exact.checkpoint), which is one, and None at the first start."
+                f"truestep: ckpt_path is {what}, and that is no checkpoint of Lightning's. Write {_CALL}, which is one, and "
+                "None at the first start."
             )
         self.teardown(trainer, pl_module, "fit")
 
@@ -150,20 +163,10 @@ class ExactResume(HelpfulAttributes, Callback):
         if stage == "fit":
             self._passes.end()
             self._kept.give_up()
-            self._trainer = None
-
-    def _number_of_pass(self, loader: Any) -> int | None:
-        trainer = self._trainer
-        if trainer is None or not trainer.training:
-            return None
-        combined = trainer.fit_loop._combined_loader
-        # on_train_start refuses the others: Lightning's own teardown hides what is raised where its loader is begun
-        is_right = combined is not None and len(combined.flattened) == 1 and getattr(loader, "in_order", True)
-        return trainer.current_epoch if is_right and combined.flattened[0] is loader else None
 
     def _save(self, trainer: Any, pl_module: Any, batch_idx: int) -> None:
         loop = trainer.fit_loop.epoch_loop
-        place = {**self._passes.place(trainer.current_epoch, batch_idx), **self._begun.facts}
+        place = {**self._passes.place(batch_idx), **self._begun.facts}
         place["random"] = loop_random_state(pl_module.device)
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
         place["reloaded"] = trainer.fit_loop._last_train_dl_reload_epoch
@@ -183,7 +186,7 @@ class ExactResume(HelpfulAttributes, Callback):
                 trainer.save_checkpoint(folder / "lightning.ckpt")
         finally:
             self._saving = None
-        self._since, self._is_saved = 0, True
+        self._since = 0
 
     def _merge_means(self, loop: Any) -> None:
         """Add what the epoch had summed before the save to what was logged since; Lightning keeps none of it."""

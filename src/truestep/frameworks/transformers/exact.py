@@ -8,9 +8,11 @@ from transformers import TrainerCallback
 
 from truestep.core.errors import OptionError
 from truestep.core.held import HelpfulAttributes
+from truestep.frameworks.beginning import Beginning
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
-from truestep.frameworks.wrong_use import Beginning, weights_of
+
+_CALL = "trainer.train(resume_from_checkpoint=exact.checkpoint)"
 
 
 class ExactResume(HelpfulAttributes, TrainerCallback):
@@ -36,29 +38,26 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
         self._kept = KeptCheckpoints(directory, keep)
         self._begun = Beginning(self._kept)
-        self._passes = KeyedPasses(skipped=_skipped)
-        self._number = 0
-        self._is_saved = False
-        self._weights: dict[str, list[int]] = {}
+        self._passes, self._number = KeyedPasses(self._skipped), 0
+        self._whole_loader: Any = None
+        self._model: list[Any] = []
 
     @property
     def checkpoint(self) -> str | None:
         """The path for `trainer.train(resume_from_checkpoint=...)`; None where nothing is saved yet."""
-        path = self._kept.path_to_go_on_from()
-        self._begun.weights(self._weights)
+        path = self._kept.path_for(_CALL)
+        self._begun.model(*self._model)
         return path
 
     def __fspath__(self) -> str:
         """Refuse to be the path of a checkpoint."""
         raise OptionError(
-            "ts.transformers.ExactResume is a callback, and was given as a path. Write callbacks=[exact], and "
-            "trainer.train(resume_from_checkpoint=exact.checkpoint)."
+            f"ts.transformers.ExactResume is a callback, and was given as a path. Write callbacks=[exact], and {_CALL}."
         )
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Look at the model before the Trainer loads into it."""
-        model = kwargs.get("model")
-        self._weights = {} if model is None else weights_of(model)
+        """Take the model, to look at it before the Trainer loads into it."""
+        self._model = [kwargs["model"]] if kwargs.get("model") is not None else []
 
     def setup(self, *_given: Any, **_named: Any) -> None:
         """Refuse the Trainer of Lightning, which calls this first: its hooks have other names."""
@@ -75,71 +74,72 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._kept.take_note_of_use()
         refuse_processes(args.world_size, "the Trainer")
         _refuse_arguments(args, kwargs.get("train_dataloader"))
-        self._begun.step(state.global_step, "trainer.train(resume_from_checkpoint=exact.checkpoint)")
-        self._begun.weights(self._weights)
+        self._begun.step(state.global_step, _CALL)
+        self._begun.model(*self._model)
         self._begun.data(kwargs.get("train_dataloader"), args.gradient_accumulation_steps)
         if args.max_steps <= 0:
             self._begun.epochs(args.num_train_epochs, "num_train_epochs")
         self._kept.say_going_on()
-        self._begun.optimizers(_optimizers_of(args))
+        # its state is loaded by now: what the arguments say
+        kind = getattr(args.optim, "value", args.optim)
+        self._begun.options(
+            [(str(kind), {name: getattr(args, name) for name in ("learning_rate", "weight_decay")})]
+        )
         self._begun.seed()
-        self._passes.begin(self._kept.place or None)
+        self._passes.begin(self._kept.place)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take loaders of the training's data that are iterated before the first step for the one that is trained on."""
-        self._passes.begins_on = kwargs["train_dataloader"].dataset
-        self._number = self._passes.begins = int(state.epoch or 0)
+        """Take passes over the training's batches before the first step for the one that is trained on."""
+        loader = kwargs["train_dataloader"]
+        self._number, self._whole_loader = int(state.epoch or 0), getattr(loader, "base_dataloader", loader)
+        self._passes.await_pass(self._number, loader)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take no other for it."""
-        self._passes.begins = None
+        self._passes.stop_waiting()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what the Trainer has just saved; at the last step it does so whatever `save_steps` says."""
-        self._is_saved |= state.global_step < state.max_steps
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
-        place = {**self._passes.place(self._number, batches), **self._begun.facts}
+        place = {**self._passes.place(batches), **self._begun.facts}
         self._kept.keep(
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
         )
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let go of the directory, and say so where nothing was saved."""
-        if args.save_strategy == "steps" and not self._is_saved:
-            self._kept.say_never_saved(f"save_steps={args.save_steps}", max(1, state.global_step // 2))
+        if args.save_strategy == "steps":
+            self._kept.say_never_saved(
+                f"save_steps={args.save_steps}", state.global_step, state.global_step // 2
+            )
         self._passes.end()
         self._kept.give_up()
 
-
-def _skipped(loader: Any, batches: int) -> int:
-    """Return what is dropped here; Accelerate's sampler, which would not fetch the batches it leaves out, leaves none out."""
-    for sampler in (loader.batch_sampler, loader.sampler):
-        if type(sampler).__name__ == "SkipBatchSampler":
-            sampler.skip_batches = 0
-            return batches
-    return 0  # of a stream Accelerate fetches and drops them
+    def _skipped(self, loader: Any, batches: int) -> int | None:
+        """Return what is dropped here; Accelerate's sampler, which would not fetch the batches it leaves out, leaves none out."""
+        if loader is self._whole_loader:
+            return None  # the Trainer goes on with one that it makes for that
+        for sampler in (loader.batch_sampler, loader.sampler):
+            if type(sampler).__name__ == "SkipBatchSampler":
+                sampler.skip_batches = 0
+                return batches
+        return 0  # of a stream Accelerate fetches and drops them
 
 
 def _refuse_arguments(args: Any, loader: Any) -> None:
     wrong = {
-        "ignore_data_skip=True": (
-            args.ignore_data_skip,
-            "begins the epoch from its top after a resume. Leave it out",
+        "ignore_data_skip=True begins the epoch from its top after a resume. Leave it out.": args.ignore_data_skip,
+        "save_only_model=True saves no optimizer. Leave it out.": args.save_only_model,
+        'save_strategy="no" saves nothing to go on from. Write save_strategy="steps", save_steps=100.': (
+            args.save_strategy == "no"
         ),
-        "save_only_model=True": (args.save_only_model, "saves no optimizer. Leave it out"),
-        'save_strategy="no"': (
-            args.save_strategy == "no",
-            'saves nothing to go on from. Write save_strategy="steps", save_steps=100',
-        ),
-        'eval_strategy="epoch" with save_strategy="steps"': (
-            args.eval_strategy == "epoch" and args.save_strategy == "steps",
-            "loses the evaluation behind a save at an epoch's last step. Give both the same strategy",
-        ),
+        'eval_strategy="epoch" with save_strategy="steps" loses the evaluation behind a save at an epoch\'s last step. Give both '
+        "the same strategy.": args.eval_strategy == "epoch" and args.save_strategy == "steps",
     }
-    for words, (is_there, why) in wrong.items():
-        if is_there:
-            raise OptionError(f"ts.transformers.ExactResume can't go on exactly: {words} {why}.")
+    for words, is_so in wrong.items():
+        if is_so:
+            raise OptionError(f"ts.transformers.ExactResume can't go on exactly: {words}")
     try:
         len(loader)
     except TypeError as error:
@@ -147,10 +147,3 @@ def _refuse_arguments(args: Any, loader: Any) -> None:
             "The training data has no length, and the Trainer counts its epochs by max_steps: its place in the data can't be "
             "told. Give the IterableDataset a __len__."
         ) from error
-
-
-def _optimizers_of(args: Any) -> list[dict[str, Any]]:
-    """Return what the arguments say of the optimizer: the Trainer has loaded its state when it tells of the training."""
-    kind: Any = getattr(args, "optim", "")
-    options = {name: getattr(args, name, None) for name in ("learning_rate", "weight_decay")}
-    return [{"kind": str(getattr(kind, "value", kind)), "options": options}]

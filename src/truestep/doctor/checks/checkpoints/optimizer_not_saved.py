@@ -44,7 +44,7 @@ class OptimizerNotSaved(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
     pathology/multiple_instance_learning/panda_mil_train_evaluate_pytorch_gpu.py:196; corpus, 186 repositories,
-    beds B, D, F, H, K, L, M, N, O: 8 true, 8 debatable, 10 false.
+    beds B, D, F, H, K, L, M, N, O, P: 10 true, 8 debatable, 10 false.
     """
 
     code = "SAVE005"
@@ -68,18 +68,19 @@ class OptimizerNotSaved(SourceCheck):
             if keys and any(_holds_others(each) for each in saved):
                 yield Unsure(call, "what else is saved, a comprehension or another dict tells")
             elif keys:
-                best = _is_chosen(module, call) and not any(_is_gone_on_from(module, each) for each in keys)
+                is_gone_on_from = any(_is_gone_on_from(module, each) for each in keys)
+                best = _is_chosen(module, call) and not is_gone_on_from
                 if best and _is_only_applied(module, call):
                     continue
                 text = "A step or epoch to resume from is saved, but no optimizer state."
-                kept = QUESTION if _is_notebook_of_one_run(module) else RISK
+                kept = QUESTION if _is_kept_by_cells(module) and not is_gone_on_from else RISK
                 yield At(call, text, ADVICE if best else kept)
 
 
-def _is_notebook_of_one_run(module: SourceModule) -> bool:
-    """Tell a notebook in which nothing is loaded: its cells are the whole program, and no run of it goes on from a file."""
-    loads = module.program.called_anywhere("load", "load_state_dict", "load_checkpoint", "restore", "resume")
-    return module.path.endswith(".ipynb") and not loads
+def _is_kept_by_cells(module: SourceModule) -> bool:
+    """Tell a notebook that resumes by no function of such a name: its training goes on from what its cells hold."""
+    resumes = module.program.called_anywhere("load_checkpoint", "restore", "resume")
+    return module.path.endswith(".ipynb") and not resumes
 
 
 def _is_asked(module: SourceModule, method: str) -> bool:

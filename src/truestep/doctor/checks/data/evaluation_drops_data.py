@@ -37,7 +37,7 @@ class EvaluationDropsData(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); LINCellularNeuroscience/VAME b97a5180
     vame/model/evaluate.py:157; LINCellularNeuroscience/VAME b97a5180 vame/model/rnn_vae.py:330; corpus, 186
-    repositories, beds B, C, D, E, F, G, I, M, N: 22 true, 4 debatable, 5 false.
+    repositories, beds B, C, D, E, F, G, I, M, N, P: 26 true, 4 debatable, 6 false.
     """
 
     code = "DATA002"
@@ -92,7 +92,38 @@ def _drops_nothing(module: SourceModule, call: ast.AST) -> bool:
 
 def _is_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) -> bool:
     """Tell a loader that drops nothing, that nothing reads, or that is named so and learned from: no metric is of it."""
-    return _drops_nothing(module, call) or _is_unused(module, targets) or is_learned_from_here(module, call)
+    return (
+        _drops_nothing(module, call)
+        or _is_unused(module, targets)
+        or _is_looked_at(module, targets)
+        or is_learned_from_here(module, call)
+    )
+
+
+def _is_looked_at(module: SourceModule, targets: list[ast.expr]) -> bool:
+    """Tell a loader of which single batches are taken, outside of all loops: `next(iter(loader))`."""
+    names = [each.id for each in targets if isinstance(each, ast.Name)]
+    reads = [read for name in names for file in module.program.linked for read in file.read_under(name)]
+    begun = [module.home(each).parents.get(each) for each in reads]
+    if not begun or len(names) != len(targets) or not all(_calls(each, "iter") for each in begun):
+        return False
+    taken = [use for each in begun if each is not None for use in _uses_of_iterator(module.home(each), each)]
+    return bool(taken) and all(
+        _calls(module.home(each).parents.get(each), "next") and module.home(each).loop(each) is None
+        for each in taken
+    )
+
+
+def _calls(node: ast.AST | None, name: str) -> bool:
+    return isinstance(node, ast.Call) and dotted(node.func) == name
+
+
+def _uses_of_iterator(home: SourceModule, begun: ast.AST) -> list[ast.expr]:
+    above = home.parents[begun]
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        return list(home.reads(above.targets[0].id))
+    assert isinstance(begun, ast.expr)
+    return [begun]
 
 
 def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:

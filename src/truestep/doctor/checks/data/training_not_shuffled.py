@@ -58,7 +58,7 @@ class TrainingNotShuffled(SourceCheck):
     Fix: shuffle=True, or a sampler.
 
     Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
-    D, E, F, G, H, I, K, L, M, N, O: 29 true, 17 debatable, 28 false.
+    D, E, F, G, H, I, K, L, M, N, O, P: 30 true, 20 debatable, 34 false.
     """
 
     code = "DATA001"
@@ -76,13 +76,10 @@ class TrainingNotShuffled(SourceCheck):
             node = _ordered_by(module, each)
             if node is not None and node not in told:
                 told.add(node)
-                is_given = isinstance(node, ast.Call) and argument(node, 2, "shuffle") is not None
-                chosen = each not in trained and is_given
-                rows = argument(each.node, 0, "dataset") if isinstance(each.node, ast.Call) else None
-                # an order that is asked for may be for features or pictures, or of rows that were mixed before
-                meant = chosen or (is_given and _is_mixed(module, rows)) or _is_for_measuring(module, node)
-                severity = QUESTION if meant or _may_be_drawn(module, rows) else RISK
-                yield At(node, "The training loader yields the data in its own order.", severity)
+                # what is named for training alone may be for a mean of the data, a look at them, or a library
+                asks = each not in trained or _may_be_meant(module, each.node, node)
+                text = "The training loader yields the data in its own order."
+                yield At(node, text, QUESTION if asks else RISK)
         for call in dict.fromkeys(_learned_from(module)):
             yield At(call, "The training batches come in the data's own order.", RISK)
 
@@ -98,6 +95,43 @@ class TrainingNotShuffled(SourceCheck):
         ):
             raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
+
+
+def _may_be_meant(module: SourceModule, loader: ast.expr, node: ast.expr) -> bool:
+    """Tell an order that may be wanted, or that is random already."""
+    rows = argument(loader, 0, "dataset") if isinstance(loader, ast.Call) else None
+    is_given = isinstance(node, ast.Call) and argument(node, 2, "shuffle") is not None
+    return (
+        _is_mixed(module, rows, is_given)
+        or _is_for_measuring(module, node)
+        or _is_tried_out(module, node)
+        or _is_series(module, rows)
+        or _may_be_drawn(module, rows)
+    )
+
+
+def _is_tried_out(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a loader of `if __name__ == "__main__":` in a file that others import: its own try, and no training."""
+    tests = [each.test for each in module.ancestors(node) if isinstance(each, ast.If)]
+    return module.program.is_imported() and any("__name__" in ast.unparse(each) for each in tests)
+
+
+def _is_series(module: SourceModule, data: ast.expr | None) -> bool:
+    """Tell a data set of windows of a series: `self.x[index : index + 9]`."""
+    owners = [module.classes.of(each) for each in rows_behind(module, data)] if data is not None else []
+    methods = [module.classes.method(each, "__getitem__") for each in owners]
+    return any(map(_gives_windows, methods))
+
+
+def _gives_windows(method: Function | None) -> bool:
+    asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
+    cuts = [each for each in walk(method) if isinstance(each, ast.Slice)] if method is not None else []
+    return any(
+        isinstance(each, ast.Name) and each.id == asked
+        for cut in cuts
+        if cut.lower is not None and cut.upper is not None
+        for each in walk(cut)
+    )
 
 
 def _is_for_measuring(module: SourceModule, node: ast.expr) -> bool:
@@ -166,14 +200,22 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
     return call if shuffle is None or _is_off(module, shuffle, context) else None
 
 
-def _is_mixed(module: SourceModule, data: ast.expr | None) -> bool:
-    """Tell rows that were put in a random order, once, be they read, cut or wrapped behind."""
+def _is_mixed(module: SourceModule, data: ast.expr | None, is_given: bool) -> bool:
+    """Tell rows that were put in a random order, once, be they read, cut or wrapped behind.
+
+    What a split for an evaluation mixes is known to be so only where the loader's order is given.
+    """
 
     def behind(each: ast.expr) -> list[ast.expr]:
         return [*_with_definitions(module, each), *_rows_in(module, each)]
 
     reached = each_once([data] if data is not None else [], behind, _MIXED_FAR_BEFORE)
-    return any(_mixes(module, each) for each in reached)
+    return any(_is_parted(module, each) or (is_given and _mixes(module, each)) for each in reached)
+
+
+def _is_parted(module: SourceModule, form: ast.expr) -> bool:
+    """Tell `random_split(rows, sizes)`, whose parts are in a random order."""
+    return isinstance(form, ast.Call) and module.qualify(form.func) == "torch.utils.data.random_split"
 
 
 def _rows_in(module: SourceModule, form: ast.expr) -> list[ast.expr]:
@@ -189,7 +231,11 @@ def _rows_in(module: SourceModule, form: ast.expr) -> list[ast.expr]:
             return args[:1]
         case ast.Name():
             made = [each.value for each in module.resolver.reaching(form) if each.how == "unpack"]
-            return [each for each in made if isinstance(each, ast.Call) and _mixes(module, each)]
+            return [
+                each
+                for each in made
+                if each is not None and (_mixes(module, each) or _is_parted(module, each))
+            ]
     return []
 
 

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.values import constant
 
 
 class ViewInsteadOfPermute(SourceCheck):
@@ -32,27 +33,72 @@ class ViewInsteadOfPermute(SourceCheck):
         """Report a view of x whose sizes are x's own, in another order."""
         for call in module.method_calls("view", "reshape"):
             assert isinstance(call.func, ast.Attribute)
-            base = ast.unparse(call.func.value)
-            axes = [self._axis(each, base) for each in call.args]
-            known = [(place, axis) for place, axis in enumerate(axes) if axis is not None]
-            if len(known) >= 2 and len(call.args) >= 3 and any(place != axis for place, axis in known):
-                order = [axis for _, axis in known]
-                moved_by_one = (
-                    all(place != axis for place, axis in known) and len(known) == len(call.args) - 1
+            axes = [_axis(module, each, call.func.value) for each in call.args]
+            if len(call.args) >= 2 and (
+                _is_exchanged(call, axes) or _is_split_elsewhere(module, call, call.func.value, axes)
+            ):
+                base = ast.unparse(call.func.value)
+                yield At(
+                    call,
+                    f"The axes of {base} are exchanged with {call.func.attr}: its numbers are scrambled.",
                 )
-                if (
-                    moved_by_one
-                    and isinstance(call.args[0], ast.Constant)
-                    and call.args[0].value in (3, 4)  # 1 is a new axis before the others
-                ) or order != sorted(order):
-                    yield At(
-                        call,
-                        f"The axes of {base} are exchanged with {call.func.attr}: its numbers are scrambled.",
-                    )
 
-    def _axis(self, node: ast.expr, base: str) -> int | None:
-        text = ast.unparse(node)
-        for start in (f"{base}.shape[", f"{base}.size("):
-            if text.startswith(start) and text[len(start) : -1].isdigit():
-                return int(text[len(start) : -1])
+
+def _is_exchanged(call: ast.Call, axes: list[tuple[int, int] | None]) -> bool:
+    """Tell sizes in another order, or flat rows of what is not the last axis."""
+    known = [(place, axis[0]) for place, axis in enumerate(axes) if axis is not None]
+    order = [axis for _, axis in known]
+    last = {axis[1] - 1 for axis in axes if axis is not None and axis[1]}
+    if len(axes) == 2:
+        return constant(call.args[0]) == -1 and len(order) == 1 and bool(last) and order[0] not in (0, *last)
+    if len(known) < 2 or all(place == axis for place, axis in known):
+        return False
+    moved_by_one = all(place != axis for place, axis in known) and len(known) == len(call.args) - 1
+    # 1 is a new axis before the others
+    is_image = moved_by_one and constant(call.args[0]) in (3, 4)
+    return is_image or order != sorted(order)
+
+
+def _is_split_elsewhere(
+    module: SourceModule, call: ast.Call, base: ast.expr, axes: list[tuple[int, int] | None]
+) -> bool:
+    """Tell `x.view(b, heads, t, d // heads)` of x with axes (b, t, d): the heads are cut out of the times."""
+    for each in call.args:
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.FloorDiv):
+            split = _axis(module, each.left, base)
+            parts = [
+                place for place, one in enumerate(call.args) if ast.unparse(one) == ast.unparse(each.right)
+            ]
+            later = [axis for axis in axes[parts[0] :] if axis is not None] if parts else []
+            if split is not None and any(axis[0] < split[0] for axis in later):
+                return True
+    return False
+
+
+def _axis(module: SourceModule, node: ast.expr, base: ast.expr) -> tuple[int, int] | None:
+    """Return which of x's own axes a size is, and how many x has, 0 where that is not seen."""
+    text = ast.unparse(node)
+    for start in (f"{ast.unparse(base)}.shape[", f"{ast.unparse(base)}.size("):
+        if text.startswith(start) and text[len(start) : -1].isdigit():
+            return int(text[len(start) : -1]), 0
+    is_named = isinstance(node, ast.Name) and isinstance(base, ast.Name)
+    return _axis_of_name(module, node, base) if is_named else None  # type: ignore[arg-type]
+
+
+def _axis_of_name(module: SourceModule, name: ast.Name, base: ast.Name) -> tuple[int, int] | None:
+    """Return it of t for `b, t, c = x.shape`, where x is still what it was then."""
+    bindings = module.resolver.reaching(name)
+    if len(bindings) != 1 or bindings[0].how != "unpack" or len(bindings[0].position) != 1:
         return None
+    measured = bindings[0].value
+    measured = measured.func if isinstance(measured, ast.Call) and not measured.args else measured
+    if not isinstance(measured, ast.Attribute) or measured.attr not in ("shape", "size"):
+        return None
+    if not isinstance(measured.value, ast.Name) or measured.value.id != base.id:
+        return None
+    then, now = (module.resolver.reaching(each) for each in (measured.value, base))
+    statement = module.resolver.statement(bindings[0].node)
+    names = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    num_axes = len(names.elts) if isinstance(names, ast.Tuple) else 0
+    same = {id(each) for each in then} == {id(each) for each in now}
+    return (bindings[0].position[0], num_axes) if same else None

@@ -26,7 +26,7 @@ class AvailabilityNotAsked(SourceCheck):
 
     Fix: add the parentheses.
 
-    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N: 17 true, 4 debatable, 0
+    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P: 21 true, 4 debatable, 0
     false.
     """
 

@@ -5,9 +5,12 @@ from __future__ import annotations
 
 import ast
 import re
+import sys
 from collections.abc import Iterator
+from traceback import walk_stack
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.frames import is_library_file
 from truestep.doctor.check import At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.source.actions import SET_EPOCH
@@ -53,7 +56,7 @@ class EpochNotSet(SourceCheck, Watcher):
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
     self_supervised_pretraining/vit_unetr_ssl/multi_gpu/mgpu_ssl_train.py:145; corpus, 186 repositories, beds A,
-    B, C, F, G, H, I, K, M, N: 24 true, 3 debatable, 3 false.
+    B, C, F, G, H, I, K, M, N, P: 27 true, 3 debatable, 3 false.
     """
 
     code = "DIST001"
@@ -94,18 +97,32 @@ class EpochNotSet(SourceCheck, Watcher):
         raise SourceRewriteError
 
     def __init__(self) -> None:
-        self.epochs: dict[int, int] = {}
+        self.epochs: dict[int, list[int]] = {}
 
     def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> Observations:
-        """Report a shuffling sampler that begins the same epoch a second time, with training between."""
+        """Report a shuffling sampler that begins the same epoch again, with training between.
+
+        Code that calls set_epoch may have two passes an epoch: there the third one is reported.
+        """
         if not all(hasattr(source, name) for name in ("set_epoch", "epoch", "num_replicas", "shuffle")):
             return
-        seen = self.epochs.get(id(source))
-        self.epochs[id(source)] = history.num_steps
-        if seen is not None and history.num_steps > seen and source.shuffle and source.epoch == 0:
+        begun = self.epochs.setdefault(id(source), [])
+        if not source.shuffle or source.epoch != 0 or begun[-1:] == [history.num_steps]:
+            return
+        begun.append(history.num_steps)
+        if len(begun) > (2 if _is_set_in_sight() else 1):
             yield Observation(
                 place, "The sampler begins again with epoch 0: the order is the same.", evidence={"epoch": 0}
             )
+
+
+def _is_set_in_sight() -> bool:
+    """Tell whether any function of the user's that is running calls set_epoch."""
+    frames = (frame for frame, _ in walk_stack(sys._getframe(1)))
+    return any(
+        "set_epoch" in frame.f_code.co_names and not is_library_file(frame.f_code.co_filename)
+        for frame in frames
+    )
 
 
 def _is_for_others(module: SourceModule, call: ast.Call) -> bool:

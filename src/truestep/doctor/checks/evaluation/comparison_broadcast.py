@@ -43,7 +43,7 @@ class ComparisonBroadcast(SourceCheck, Watcher):
     Fix: give both the same shape.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75; bed P: 0 true, 2 false.
     """
 
     code = "EVAL030"

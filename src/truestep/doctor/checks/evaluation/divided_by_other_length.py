@@ -1,21 +1,26 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A total over one loader divided by the length of another."""
+"""A total over one loader divided by the length of another, or one of means divided by the number of examples."""
 
 import ast
 import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import argument, literal, value_origins
 
+_NUMBER = ("item", "detach", "cpu", "float", "double", "numpy")
+_ROWS = re.compile(r"\.size\((dim=)?0\)$|\.shape\[0\]$|^len\([\w\[\]'\".]+\)$")  # of a batch
 _LOADERS = re.compile(r"(loader|(^|[_.])dl|batches)$", re.IGNORECASE)
 
 
 class DividedByOtherLength(SourceCheck):
-    """A total is summed over the batches of one loader, and divided by the number of batches of another.
+    """A total over the batches of one loader is divided by the number of batches of another, or one of means by that of examples.
 
-    Why: the mean is wrong by the ratio of the two lengths, and moves when either set changes.
+    Why: the mean is wrong by the ratio of the two lengths, and moves when either set changes. The mean losses of batches,
+    divided by the number of examples, are too small by the batch size.
 
     Bad:
         train_loader, valid_loader = DataLoader(x, shuffle=True), DataLoader(x)
@@ -31,13 +36,13 @@ class DividedByOtherLength(SourceCheck):
             total += net(batch).sum().item()
         mean = total / len(valid_loader)
 
-    Fix: divide by the length of what the loop goes through.
+    Fix: divide by the length of what the loop goes through; add loss.item() * len(x) where examples are counted.
 
     Evidence: 186 repositories, beds D, H: 2 true, 1 debatable, 0 false.
     """
 
     code = "EVAL043"
-    words = ("len(",)
+    words = ("len(", "size(", "shape[")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a quotient where every loop that adds to the total goes through one other loader."""
@@ -53,6 +58,105 @@ class DividedByOtherLength(SourceCheck):
                 yield At(
                     node, f"{name!r} is summed over {source}, and divided by the length of {other}.", RISK
                 )
+        yield from _means_over_examples(module)
+
+
+def _means_over_examples(module: SourceModule) -> Iterator[At]:
+    """Report the sum of batches' mean losses that is divided by the number of examples."""
+    means = {each for each in losses_of(module) if _is_mean(module, each)}
+    sums = _sums_of_means(module, means) if means else {}
+    for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if sums else ():
+        total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
+        number = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
+        if isinstance(total, ast.Call) and ast.unparse(total.func).endswith("sum") and total.args:
+            total = total.args[0]
+        added = sums.get(ast.unparse(total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
+        loops = [
+            module.loop(each)
+            for each in added
+            if module.scope(each) is module.scope(node) or isinstance(total, ast.Attribute)
+        ]
+        if loops and all(_counts_examples(module, number, each) for each in loops):
+            text = f"Mean losses of batches are added up, and divided by the number of examples, {ast.unparse(number)}."
+            yield At(node, text, RISK)
+
+
+def _is_mean(module: SourceModule, loss: ast.Call) -> bool:
+    source = constructor_of(module, loss) or loss
+    said = argument(source, None, "reduction")
+    return reduction_of(module, loss) is None if said is None else bool(literal(module, said) == "mean")
+
+
+def _sums_of_means(module: SourceModule, means: set[ast.Call]) -> dict[str, list[ast.AST]]:
+    """Return the totals to which mean losses alone are added, and the lists that hold them, by their texts."""
+    sums: dict[str, list[ast.AST]] = {}
+    others: set[str] = set()
+    adding: list[tuple[ast.expr, ast.expr, ast.AST]] = [
+        (each.target, each.value, each) for each in module.all(ast.AugAssign) if isinstance(each.op, ast.Add)
+    ]
+    for call in module.method_calls("append"):
+        assert isinstance(call.func, ast.Attribute)
+        adding += [(call.func.value, each, call) for each in call.args[:1]]
+    for place, value, node in adding:
+        made = list(value_origins(module, _behind_number(value)))
+        text = ast.unparse(place)
+        if made and all(each in means for each in made) and module.loop(node) is not None:
+            sums.setdefault(text, []).append(node)
+        else:
+            others.add(text)
+    return {text: nodes for text, nodes in sums.items() if text not in others}
+
+
+def _behind_number(node: ast.expr) -> ast.expr:
+    """Return x for `x.item()`, `float(x)` and `x.detach().cpu()`."""
+    while isinstance(node, (ast.Call, ast.Attribute)):
+        if isinstance(node, ast.Attribute):
+            if node.attr != "data":
+                break
+            node = node.value
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBER and not node.args:
+            node = node.func.value
+        elif isinstance(node.func, ast.Name) and node.func.id == "float" and node.args:
+            node = node.args[0]
+        else:
+            break
+    return node
+
+
+def _counts_examples(module: SourceModule, number: ast.expr, loop: ast.AST | None) -> bool:
+    """Tell `len(loader.dataset)`, or a count that the batches of the same loop are added to."""
+    source = _gone_through(module, loop)
+    if source is None or not _has_batches(module, source):
+        return False
+    if _is_length_of_data(module, number) or any(
+        each is not None and _is_length_of_data(module, each) for each in value_origins(module, number)
+    ):
+        return True
+    text = ast.unparse(number)
+    added = [
+        each
+        for each in module.all(ast.AugAssign)
+        if ast.unparse(each.target) == text and isinstance(each.op, ast.Add) and module.loop(each) is loop
+    ]
+    return bool(added) and all(_ROWS.search(ast.unparse(each.value)) for each in added)
+
+
+def _is_length_of_data(module: SourceModule, node: ast.expr) -> bool:
+    if not (isinstance(node, ast.Call) and module.qualify(node.func) == "len" and len(node.args) == 1):
+        return False
+    data = ast.unparse(node.args[0])
+    loaders = module.calls("torch.utils.data.DataLoader")
+    given = {ast.unparse(each) for call in loaders if (each := argument(call, 0, "dataset")) is not None}
+    return data.endswith(".dataset") or data in given
+
+
+def _has_batches(module: SourceModule, source: ast.expr) -> bool:
+    """Tell a loader whose batches are not known to be of one example."""
+    if not _is_loader(module, source):
+        return False
+    made = [each for each in value_origins(module, source) if isinstance(each, ast.Call)]
+    sizes = [argument(each, 1, "batch_size") for each in made if module.kind(each) == "loader"]
+    return all(each is not None and literal(module, each) != 1 for each in sizes)
 
 
 def _loader_measured(module: SourceModule, node: ast.expr) -> str | None:
@@ -80,7 +184,15 @@ def _added(module: SourceModule, node: ast.AST, name: str) -> list[ast.AugAssign
 def _source_of(module: SourceModule, added: ast.AugAssign) -> str | None:
     """Return the loader that the loop around a sum goes through, be it by enumerate or a progress bar."""
     loop = module.loop(added)
+    source = _gone_through(module, loop)
+    return dotted(source) if source is not None and _is_loader(module, source) else None
+
+
+def _gone_through(module: SourceModule, loop: ast.AST | None) -> ast.expr | None:
+    """Return what a loop goes through, be it by enumerate or a progress bar."""
     source = loop.iter if isinstance(loop, ast.For) else None
     while isinstance(source, ast.Call) and source.args and module.functions.target(source) is None:
+        if module.kind(source) == "loader":
+            break
         source = source.args[0]
-    return dotted(source) if source is not None and _is_loader(module, source) else None
+    return source

@@ -56,8 +56,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
     Fix: net.eval() before, net.train() after; functions such as F.dropout need training=self.training.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/aae/aae.py:152; eriklindernoren/PyTorch-GAN
-    36d3c77e implementations/acgan/acgan.py:159; 186 repositories, beds C, D, E, F, G, I, K, L, M: 28 true, 5
-    debatable, 1 false.
+    36d3c77e implementations/acgan/acgan.py:159; 186 repositories, beds C, D, E, F, G, I, K, L, M, P: 31 true, 6
+    debatable, 3 false.
     """
 
     code = "EVAL002"
@@ -71,7 +71,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
             for forward in [*known, *(each for each in _measurements_of(module, trace) if each not in known)]:
                 if _mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
-                layers = sensitive_layers(module, forward.receiver)
+                layers = sensitive_layers(module, forward.receiver, forward.node)
                 if layers is None:
                     yield Unsure(
                         forward.node, "whether the model has dropout or batch norm can't be seen from here"
@@ -79,6 +79,7 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 elif layers:
                     names = ", ".join(sorted(layers))
                     certain = forward in known and is_of_held_out(module, trace, forward)
+                    certain = certain and any(layers.values())
                     severity = BUG if certain and not _another_set_before(trace, forward) else RISK
                     yield At(
                         forward.node, f"The model is evaluated in training mode; it has {names}.", severity

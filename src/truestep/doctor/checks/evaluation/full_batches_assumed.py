@@ -11,10 +11,10 @@ from truestep.doctor.source.batches import LOADER, num_rows, source_of, tensors_
 from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.losses import losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import receiver_of
+from truestep.doctor.source.names import last_part, method_of, receiver_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
+from truestep.doctor.source.values import argument, forwards_all, literal, seen_through, value_origins
 
 _JOINS = functions("joins numbers")
 _LEARNS = ("backward", "manual_backward", "step", "update")
@@ -60,7 +60,9 @@ class FullBatchesAssumed(SourceCheck):
         """Report such a divisor, unless the loader drops its last batch."""
         for node in module.all(ast.BinOp):
             if isinstance(node.op, ast.Div) and (loader := _counted(module, node.right)) is not None:
-                if not _drops(module, loader) and not _is_sampled(module, loader):
+                loaders = _loaders_behind(module, loader)
+                is_even = bool(loaders) and all(_is_even(module, each) for each in loaders)
+                if not is_even and not _drops(module, loader) and not _is_sampled(module, loaders):
                     yield At(node, f"{ast.unparse(node.right)} is more than the number of examples.", RISK)
         for mean, kept in _averages(module):
             added = [each for each in module.method_calls("append") if _is_appended_to(module, each, kept)]
@@ -138,10 +140,27 @@ def _is_mean_of_uneven(module: SourceModule, added: ast.Call) -> bool:
     given = {word.arg for word in loader.keywords} & {"sampler", "batch_sampler"}
     if learns or dropped or given or size is None or not _is_mean(module, added.args[0]):
         return False
+    return not _is_even(module, loader)
+
+
+def _is_even(module: SourceModule, loader: ast.Call) -> bool:
+    """Tell batches of one, a batch that holds all examples, or a size that divides their number."""
+    size = argument(loader, 1, "batch_size")
     tensors = tensors_of(module, loader)
     rows = num_rows(module, tensors[0] if isinstance(tensors, list) and tensors else None)
-    number = whole_number(module, size)
-    return number != 1 and not (rows is not None and number and rows % number == 0)
+    number = whole_number(module, size) if size is not None else 1
+    if number == 1 or (rows is not None and number and rows % number == 0):
+        return True
+    known = [size, seen_through(module, size)]
+    return any(each is not None and _is_length(each) for each in known)
+
+
+def _is_length(size: ast.expr) -> bool:
+    """Tell `len(x)`, `x.shape[0]` and `x.size(0)`."""
+    called = last_part(size.func) if isinstance(size, ast.Call) else ""
+    measured = size.value if isinstance(size, ast.Subscript) else None
+    is_shape = isinstance(measured, ast.Attribute) and measured.attr == "shape"
+    return called == "len" or (isinstance(size, ast.Call) and method_of(size) == "size") or is_shape
 
 
 def _drops(module: SourceModule, loader: ast.expr) -> bool:
@@ -152,8 +171,8 @@ def _drops(module: SourceModule, loader: ast.expr) -> bool:
     return bool(asked) or any(word.arg is None for each in made for word in each.keywords)
 
 
-def _is_sampled(module: SourceModule, loader: ast.expr) -> bool:
-    """Tell a loader with a sampler of the program's own, which says how many examples there are."""
+def _loaders_behind(module: SourceModule, loader: ast.expr) -> list[ast.Call]:
+    """Return the loaders that a name may stand for, be they made by a function."""
     found = _calls_behind(module, loader)
     found += [
         each
@@ -161,7 +180,11 @@ def _is_sampled(module: SourceModule, loader: ast.expr) -> bool:
         for made in module.resolver.results_of(call)
         for each in _calls_behind(module, made)
     ]
-    loaders = [each for each in found if module.qualify(each.func) == LOADER]
+    return [each for each in found if module.qualify(each.func) == LOADER]
+
+
+def _is_sampled(module: SourceModule, loaders: list[ast.Call]) -> bool:
+    """Tell a loader with a sampler of the program's own, which says how many examples there are."""
     given = [argument(each, place, name) for each in loaders for place, name in _SAMPLERS]
     made = [each for sampler in given if sampler is not None for each in _calls_behind(module, sampler)]
     return any(not (module.qualify(each.func) or "").startswith("torch.") for each in made)

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import BUG, QUESTION, At, SourceCheck, Unsure
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.actions import EVALUATE
 from truestep.doctor.source.adversaries import gan_role_in_source
@@ -38,7 +38,7 @@ class LoadedWithoutEval(SourceCheck):
 
     Fix: net.eval() after loading.
 
-    Evidence: 186 repositories, beds E, F, G, H, I, K, M, N: 20 true, 4 debatable, 2 false.
+    Evidence: 186 repositories, beds E, F, G, H, I, K, M, N, P: 20 true, 4 debatable, 3 false.
     """
 
     code = "EVAL008"
@@ -61,12 +61,15 @@ class LoadedWithoutEval(SourceCheck):
                     loads[forward.subject]
                 ):
                     layers = (
-                        sensitive_layers(module, forward.receiver) if forward.receiver is not None else None
+                        sensitive_layers(module, forward.receiver, forward.node)
+                        if forward.receiver is not None
+                        else None
                     )
                     if layers:
                         text = f"It predicts in training mode; it has {', '.join(sorted(layers))}."
                         # the dropout of a GAN may be its noise, and its norms those of the batch, as pix2pix has it
-                        severity = QUESTION if _is_generator(module, forward) else BUG
+                        severity = BUG if any(layers.values()) else RISK
+                        severity = QUESTION if _is_generator(module, forward) else severity
                         yield At(forward.node, text, severity)
                         break
                     if layers is None:

@@ -34,7 +34,7 @@ class LogitsAgainstHalf(SourceCheck):
 
     Fix: compare with 0, or out.sigmoid() with 0.5.
 
-    Evidence: the plain form of row 52 of docs/mistakes.md; 186 repositories, bed F: 2 true, 1 debatable, 2
+    Evidence: the plain form of row 52 of docs/mistakes.md; 186 repositories, beds F, P: 3 true, 1 debatable, 2
     false.
     """
 

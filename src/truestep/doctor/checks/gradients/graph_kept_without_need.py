@@ -41,7 +41,7 @@ class GraphKeptWithoutNeed(SourceCheck):
     Fix: drop retain_graph; if torch then says "backward a second time", detach what is carried over.
 
     Evidence: THUDM/CogDL 281f4742 examples/GRB/attack/injection/speit.py:381; corpus, 186 repositories, beds B,
-    E, F, H, L, N: 10 true, 2 debatable, 4 false.
+    E, F, H, L, N, P: 11 true, 2 debatable, 5 false.
     """
 
     code = "GRAD011"
@@ -50,21 +50,25 @@ class GraphKeptWithoutNeed(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report it at the last backward of an iteration."""
-        for trace in module.traces:
-            for event in trace.of("backward"):
-                given = (
-                    argument(event.node, None, "retain_graph") if isinstance(event.node, ast.Call) else None
-                )
-                if literal(module, given) is not True or not _is_last(module, trace, event):
-                    continue
-                if event.loop_path():
-                    yield At(event.node, "The graph is kept after the last backward of the iteration.", RISK)
-                elif not _is_given_back(module, event):
-                    yield At(event.node, "The graph is kept, and nothing goes back through it again.", RISK)
+        all_found = [(trace, event) for trace in module.traces for event in trace.of("backward")]
+        found = [(trace, event) for trace, event in all_found if _keeps(module, event.node)]
+        # where a switch decides on a later backward, some runs need the graph
+        needed = {event.node for trace, event in found if not _is_last(module, trace, event)}
+        for _, event in found:
+            if event.node in needed:
+                continue
+            if event.loop_path():
+                yield At(event.node, "The graph is kept after the last backward of the iteration.", RISK)
+            elif not _is_given_back(module, event):
+                yield At(event.node, "The graph is kept, and nothing goes back through it again.", RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the argument."""
         return [without_keyword(module, node, "retain_graph")]
+
+
+def _keeps(module: SourceModule, node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and literal(module, argument(node, None, "retain_graph")) is True
 
 
 def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:

@@ -2,16 +2,28 @@
 """backward() of a number made anew."""
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
 
 from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.library.operations import CUTS, SAME_NUMBERS, operations
+from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import receiver_of
-from truestep.doctor.source.values import argument, literal, seen_through
+from truestep.doctor.source.names import walk
+from truestep.doctor.source.protocol import Protocol
+from truestep.doctor.source.values import argument, constant, literal, seen_through
+
+_COPIES = operations(numbers="copied")
+_KEEPS_GRAPH = ("as_tensor", "asarray")  # of a tensor; of a number they make a new one
+_LEAVES = (
+    "torch.nn.Parameter",
+    "torch.nn.parameter.Parameter",
+)  # they ask for a gradient unless told otherwise
+_TEXT = "The loss was made anew from a number: it has no graph behind it."
 
 
 class LossWithoutGraph(SourceCheck):
-    """backward() is called on a tensor that was made anew from the loss's number.
+    """backward() is called on a tensor that was made anew from the loss's number, or a library's step returns one.
 
     Why: torch.tensor(loss), loss.item() and loss.data have no graph: no weight gets a gradient.
 
@@ -23,42 +35,118 @@ class LossWithoutGraph(SourceCheck):
         loss = F.cross_entropy(net(x), y)
         loss.backward()
 
-    Fix: call backward() on the loss itself.
+    Fix: call backward() on the loss itself; in training_step or compute_loss, return it.
 
     Evidence: the plain form of row 47 of docs/mistakes.md.
     """
 
     code = "GRAD022"
-    words = ("backward",)
+    words = ("backward", "requires_grad", "Parameter")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report it where everything the name can be is such a copy."""
-        for call in module.method_calls("backward"):
-            loss = receiver_of(call)
-            values = module.definitions(loss) if loss is not None else []
-            if values and all(self._is_copy(module, each) for each in values):
-                yield At(call, "The loss was made anew from a number: it has no graph behind it.")
-
-    def _is_copy(self, module: SourceModule, value: ast.expr | None) -> bool:
-        if not isinstance(value, ast.Call):
-            return False
-        name = module.qualify(value.func)
-        copies = name in ("torch.tensor", "torch.Tensor", "torch.FloatTensor", "torch.from_numpy")
-        detached = (
-            isinstance(value.func, ast.Attribute)
-            and value.func.attr in ("detach", "requires_grad_")
-            and "detach" in ast.unparse(value)
-        )
-        number = seen_through(module, value.args[0]) if copies and value.args else None
-        written = [ast.unparse(each) for each in (value, *_behind(module, number))]
-        whole = any("loss" in each or "cross_entropy" in each for each in written)
-        return whole and (
-            (copies and literal(module, argument(value, None, "requires_grad")) is not False) or detached
-        )
+        """Report it where all that goes backward, here or in a library, is such a copy."""
+        protocol = Protocol(module)
+        for call in module.method_calls("backward", "manual_backward"):
+            taken = protocol.loss_taken(call)
+            loss = protocol.scaled(taken) or taken
+            if loss is not None and _is_always(_is_copy, module, loss):
+                yield At(call, _TEXT)
+        for function in module.named_functions:
+            given = losses_given_back(module, function)
+            anew = [each for each in given if _is_always(_is_new_leaf, module, each)]
+            yield from (At(each, _TEXT) for each in anew[:1])
 
 
-def _behind(module: SourceModule, number: ast.expr | None) -> list[ast.expr]:
+class _Made(NamedTuple):
+    """How a value was made: whether its graph was cut, whether it asks for a gradient of its own, and of what."""
+
+    is_cut: bool
+    asks: bool | None
+    number: ast.expr
+
+
+def _is_always(test: Callable[[SourceModule, ast.expr], bool], module: SourceModule, loss: ast.expr) -> bool:
+    """Tell whether all that a loss can be passes a test, be it what a function of the program gives back."""
+    values = module.definitions(loss) or [loss]
+    made = [each for value in values for each in _given_by(module, value)]
+    return all(each is not None and test(module, each) for each in made)
+
+
+def _given_by(module: SourceModule, value: ast.expr | None) -> list[ast.expr | None]:
+    """Return what a call of the program's own gives back; any other value itself."""
+    function = module.functions.target(value) if isinstance(value, ast.Call) else None
+    results = module.functions.results(function)
+    return [each for result in results for each in module.definitions(result) or [result]] or [value]
+
+
+def _is_copy(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what has no graph behind it, although its text says that it is a loss."""
+    made = _made(module, value)
+    written = [ast.unparse(each) for each in (value, *_behind(module, made.number))]
+    is_loss = any("loss" in each or "cross_entropy" in each for each in written)
+    return is_loss and made.is_cut and made.asks is not False
+
+
+def _is_new_leaf(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what asks for a gradient of its own, and is made of a number that was computed: no 0 for a batch left out."""
+    made = _made(module, value)
+    names = [each for each in walk(made.number) if isinstance(each, ast.Name)]
+    is_computed = bool(names) and literal(module, made.number) is None
+    return made.is_cut and made.asks is True and is_computed
+
+
+def _made(module: SourceModule, value: ast.expr) -> _Made:
+    """Go back through what leaves the numbers as they are, as far as what copied them."""
+    is_cut, asks = False, None
+    while (inner := _within(value)) is not None:
+        name, method = inner[1], value if isinstance(value, ast.Call) else None
+        if name == "requires_grad_" and asks is None and method is not None:
+            asks = constant(argument(method, 0, "requires_grad")) is not False
+        is_cut, value = is_cut or name in CUTS, inner[0]
+    number = _copied(module, value)
+    if number is None or not isinstance(value, ast.Call):
+        return _Made(is_cut, asks, value)
+    written = argument(value, None, "requires_grad")
+    if asks is None and written is not None:
+        asks = constant(written) is True
+    return _Made(True, True if asks is None and module.qualify(value.func) in _LEAVES else asks, number)
+
+
+def _within(value: ast.expr) -> tuple[ast.expr, str] | None:
+    """Return x and the method's name of `x.detach()`, `x.to(device)`, `x.data`."""
+    method = value.func if isinstance(value, ast.Call) else value
+    is_same = isinstance(method, ast.Attribute) and method.attr in SAME_NUMBERS
+    if not isinstance(method, ast.Attribute) or not is_same:
+        return None
+    return (method.value, method.attr) if isinstance(value, ast.Call) or method.attr == "data" else None
+
+
+def _copied(module: SourceModule, value: ast.expr) -> ast.expr | None:
+    """Return the number or the tensor that a call makes a tensor without its graph of."""
+    if not isinstance(value, ast.Call) or not value.args:
+        return None
+    given, name = value.args[0], module.qualify(value.func) or ""
+    if isinstance(value.func, ast.Attribute) and value.func.attr == "new_tensor":
+        return given
+    short = name.removeprefix("torch.")
+    if name == "torch.autograd.Variable" or short in _KEEPS_GRAPH:
+        return given if _is_number(module, given) else None
+    return given if name in _LEAVES or (name != short and short in _COPIES) else None
+
+
+def _is_number(module: SourceModule, given: ast.expr) -> bool:
+    """Tell what has lost its graph on the way: `loss.item()`, `float(loss)`, `[loss.item()]`, `loss.data`."""
+    parts = [part for each in (given, *_behind(module, given)) for part in walk(each)]
+    return any(
+        (isinstance(each, ast.Attribute) and each.attr in CUTS)
+        or (isinstance(each, ast.Name) and each.id == "float")
+        for each in parts
+    )
+
+
+def _behind(module: SourceModule, number: ast.expr) -> list[ast.expr]:
     """Return what a number comes from: `cross_entropy(...)` of `between.item()`, and that itself."""
+    number = seen_through(module, number) or number
     method = number.func if isinstance(number, ast.Call) else None
     owner = seen_through(module, method.value) if isinstance(method, ast.Attribute) else None
     return [each for each in (number, owner) if each is not None]

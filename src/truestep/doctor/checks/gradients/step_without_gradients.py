@@ -39,7 +39,7 @@ class StepWithoutGradients(SourceCheck, Watcher):
     backward().
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I: 1 true, 1
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I, P: 2 true, 1
     false.
     """
 
@@ -64,14 +64,24 @@ class StepWithoutGradients(SourceCheck, Watcher):
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report the second step in a row without any gradient, if something went backward."""
+        if not record.has_closure:
+            yield from self._judge(record, place, record.num_steps)
+
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Report the same of a step that goes backward itself, by a closure of the user's or of a library's."""
+        if record.has_closure:
+            yield from self._judge(record, place, record.num_steps - 1)
+
+    def _judge(self, record: OptimizerRecord, place: Place, num_steps_before: int) -> Observations:
         key = id(record)
         has_gradients = any(each.grad is not None for each in record.parameters())
         trains = any(each.requires_grad for each in record.parameters())
-        if has_gradients or not trains or record.has_closure or record.cleared_at is not None:
+        left_out = record.has_closure and not record.num_backwards  # a library leaves a batch out so
+        if has_gradients or not trains or left_out or record.cleared_at is not None:
             self.empty[key] = 0
             return
         self.empty[key] = self.empty.get(key, 0) + 1
-        if self.empty[key] == 2 and record.num_steps < 2 + record.num_stale_steps:
+        if self.empty[key] == 2 and num_steps_before < 2 + record.num_stale_steps:
             number = sum(1 for _ in record.parameters())
             what = "backward() ran" if record.num_backwards else "no backward() ran"
             yield Observation(

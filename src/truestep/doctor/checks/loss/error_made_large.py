@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG, RISK
@@ -12,11 +13,41 @@ from truestep.doctor.watcher import Observation, Observations, Watcher
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+    from truestep.doctor.runtime.history import ForwardCall, OptimizerRecord, WatchHistory
     from truestep.doctor.runtime.signs import LossDirection
     from truestep.doctor.runtime.sums import WatchedTerm
 
 STEPS = 4  # so many show the same; the loader of an example gives no more
+
+
+@dataclass(frozen=True)
+class _Direction:
+    """What a term made small or large when it went backward, the weights behind it, and the models applied before."""
+
+    found: LossDirection
+    loss: float
+    reach: set[int] | None
+    applied: frozenset[int]  # by their identities
+
+    def is_of(self, history: WatchHistory, stepped: list[OptimizerRecord]) -> bool:
+        """Tell whether all that it reaches is trained on it, and no other model's answer is in it: nobody is to be fooled.
+
+        A model of which more is held still than trained may be one that is to be fooled.
+        """
+        held = {id(each) for record in stepped for each in record.parameters()}
+        if not self.reach or not self.reach <= held or not self.applied:
+            return False
+        loaded = {id(each) for model in history.loaded for each in model.parameters()}
+        theirs = {id(each) for record in history.records.values() for each in record.parameters()} - held
+        for key in self.applied:
+            model = history.models_by_id.get(key)
+            if model is None:
+                return False
+            sizes = {id(each): each.numel() for each in model.parameters()}
+            trained = sum(size for key, size in sizes.items() if key in held)
+            if sizes and (2 * trained <= sum(sizes.values()) or not sizes.keys().isdisjoint(loaded | theirs)):
+                return False
+        return True
 
 
 class ErrorMadeLarge(Watcher):
@@ -47,43 +78,88 @@ class ErrorMadeLarge(Watcher):
     code = "LOSS050"
 
     def __init__(self) -> None:
-        self.is_opposed = False  # something makes an error small: the other way is meant beside it
-        self.waiting: list[tuple[LossDirection, float]] = []  # of what went backward since the last step
+        self.opposed: set[int] = (
+            set()
+        )  # optimizers that make some error small: the other way is meant beside it
+        self.moved: set[int] = set()  # whose weights something else changes as well
+        self.sums: dict[int, list[float]] = {}  # of a few weights, as a step left them
+        self.applied: set[int] = set()  # models, by their identities, with a graph, since the last step
+        self.pending: list[_Direction] = []  # of what went backward, until it is known who steps on it
+        self.num_objectives = 0  # since the last step
+        self.stepped: list[OptimizerRecord] = []
         self.seen: dict[Place, list[float]] = {}  # weights with which an error was made large
         self.sizes: dict[Place, int] = {}
 
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
+        """Remember whose answers a loss may hold."""
+        if history.in_window and forward.gradients_on:
+            self.applied.add(id(forward.module))
+
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Look at what each term of the loss makes small or large."""
+        yield from self._judged(history)
         if not history.in_window or not history.records or history.is_seeded:
             return
+        from truestep.doctor.runtime.reach import watched_reach
         from truestep.doctor.runtime.signs import directions_of
 
+        self.num_objectives += 1
+        self.moved.update(
+            key for key, sums in self.sums.items() if _sums_of(history.records.get(key)) != sums
+        )
         for root in tensors:
             terms = [each for each in history.sums.terms_of(root) if each.node is not None]
             yield from self._of_weights(history, terms)
             for term in terms:
                 found = directions_of(term)
                 if found is not None:
-                    self.waiting.append((found, float(root.detach().mean())))
+                    loss, reach = float(root.detach().mean()), watched_reach(term.node)
+                    self.pending.append(_Direction(found, loss, reach, frozenset(self.applied)))
 
-    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
-        """Judge what is stepped on."""
-        turned = any(group.get("maximize", False) for group in record.optimizer.param_groups)
-        waiting, self.waiting = self.waiting, []
-        if not history.in_window:
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
+        """Remember who stepped, and where its weights are now."""
+        self.applied.clear()
+        if history.in_window and self.pending:
+            self.stepped.append(record)
+            self.sums[id(record.optimizer)] = _sums_of(record)
+
+    def on_finish(self, history: WatchHistory) -> Observations:
+        """Judge what was stepped on last."""
+        yield from self._judged(history)
+
+    def _judged(self, history: WatchHistory) -> Observations:
+        """Judge what went backward and was stepped on since."""
+        if not self.stepped:
             return
-        self.is_opposed = self.is_opposed or any(each.is_wrong is turned for each, _ in waiting)
-        if self.is_opposed or not _trains_all(history, record):
+        stepped, self.stepped = self.stepped, []
+        pending, self.pending = self.pending, []
+        num_objectives, self.num_objectives = self.num_objectives, 0
+        records = {id(each.optimizer): each for each in stepped}
+        ways = {group.get("maximize", False) for each in stepped for group in each.optimizer.param_groups}
+        if len(ways) != 1 or (len(records) > 1 and num_objectives > 1):
+            self.opposed.update(records)  # who is to be made large is not known
             return
-        for found, loss in waiting:
-            weights = self.seen.setdefault(found.place, [])
-            weights.append(found.weight)
-            if len(weights) == STEPS and max(weights) - min(weights) <= 1e-6 * abs(weights[0]):
-                text = f"Training makes {_direction_text(found)}: the loss falls without bound."
-                if turned:
-                    text = f"With maximize=True training makes {_direction_text(found)}."
-                evidence = {"loss": loss, "weight": found.weight}
-                yield Observation(record.place if turned else found.place, text, BUG, evidence)
+        (turned,) = ways
+        if any(each.found.is_wrong is turned for each in pending):
+            self.opposed.update(records)
+        if not self.opposed.isdisjoint(records):
+            return
+        whole = len(records) == 1 and _trains_all(history, stepped[0])
+        for each in pending:
+            if whole or (self.moved.isdisjoint(records) and each.is_of(history, stepped)):
+                yield from self._seen(each, turned, stepped[0].place)
+
+    def _seen(self, made: _Direction, turned: bool, optimizer_at: Place) -> Observations:
+        """Report what has been made large as often as it takes."""
+        found = made.found
+        weights = self.seen.setdefault(found.place, [])
+        weights.append(found.weight)
+        if len(weights) == STEPS and max(weights) - min(weights) <= 1e-6 * abs(weights[0]):
+            text = f"Training makes {_direction_text(found)}: the loss falls without bound."
+            if turned:
+                text = f"With maximize=True training makes {_direction_text(found)}."
+            evidence = {"loss": made.loss, "weight": found.weight}
+            yield Observation(optimizer_at if turned else found.place, text, BUG, evidence)
 
     def _of_weights(self, history: WatchHistory, terms: list[WatchedTerm]) -> Observations:
         """Report a size of weights that is taken away from the loss."""
@@ -103,6 +179,11 @@ def _direction_text(found: LossDirection) -> str:
         return "a log-probability smaller"
     what = "the squared or absolute difference" if found.what == "difference" else found.what
     return f"{what.replace('_', ' ')} larger"
+
+
+def _sums_of(record: OptimizerRecord | None) -> list[float]:
+    """Return the sums of a few of an optimizer's weights: another change than its step's shows there."""
+    return [float(each.detach().sum()) for each in record.followed()] if record is not None else []
 
 
 def _trains_all(history: WatchHistory, record: OptimizerRecord) -> bool:

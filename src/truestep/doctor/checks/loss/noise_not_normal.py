@@ -34,7 +34,7 @@ class NoiseNotNormal(SourceCheck):
     Fix: torch.randn_like, with an n.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/085/main.py:31; 186 repositories, beds A, F,
-    K, L: 10 true, 0 false.
+    K, L, P: 11 true, 0 false.
     """
 
     code = "LOSS030"

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Padded targets that count."""
 
+from __future__ import annotations
+
 import ast
 import re
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.collating import batch_origins
@@ -12,32 +15,68 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, names_in
 from truestep.doctor.source.questions import own_identifiers
 from truestep.doctor.source.values import argument, is_call_of, literal
+from truestep.doctor.watcher import Observation, Observations, Watcher
+
+if TYPE_CHECKING:
+    from truestep.doctor.finding import Place
+    from truestep.doctor.runtime.history import ForwardCall, LossCall, OptimizerRecord, WatchHistory
+    from truestep.doctor.runtime.padded_targets import AskedTargets, GivenSequences
 
 _TARGETS = re.compile(r"(^|_)(labels?|targets?|tags?|ys?|trg|tgt)(_|$)", re.IGNORECASE)
 _PAD = "torch.nn.utils.rnn.pad_sequence"
 _TEXT = "Padded targets count in the loss: nothing says to ignore them."
 IGNORED = -100  # what cross entropy leaves out unless told otherwise
+_STEPS = 3  # that are looked at
+_MOST = 8  # losses and applications of one step that are kept
 
 
-class PaddingCounted(SourceCheck):
-    """Targets are padded with a class number, and cross entropy has no ignore_index.
+class PaddingCounted(SourceCheck, Watcher):
+    """Targets are padded with a class number, and the loss counts them, although a mask tells padding apart or none is told.
 
     Why: every padded place counts as an example of that class: the loss looks small, and the model
     learns to pad.
 
     Bad:
         from torch.nn.utils.rnn import pad_sequence
-        targets = pad_sequence(tags, batch_first=True)  # here
-        loss = F.cross_entropy(net(x).transpose(1, 2), targets)
+
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.head = nn.Embedding(9, 8), nn.Linear(8, 9)
+
+            def forward(self, ids, attention_mask):
+                return self.head(self.embed(ids) * attention_mask[..., None])
+
+        ids = pad_sequence([torch.randint(1, 9, (length,)) for length in (12, 5, 9, 7)], batch_first=True)
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scores = model(ids, attention_mask=(ids != 0).long())
+        loss = F.cross_entropy(scores[:, :-1].transpose(1, 2), ids[:, 1:])  # here
+        loss.backward()
+        optimizer.step()
 
     Good:
         from torch.nn.utils.rnn import pad_sequence
-        targets = pad_sequence(tags, batch_first=True, padding_value=-100)
-        loss = F.cross_entropy(net(x).transpose(1, 2), targets)
 
-    Fix: pad with -100, or give the loss ignore_index=PADDING.
+        class Model(nn.Module):
+            def __init__(self):
+                super().__init__()
+                self.embed, self.head = nn.Embedding(9, 8), nn.Linear(8, 9)
 
-    Evidence: the plain form of row 50 of docs/mistakes.md.
+            def forward(self, ids, attention_mask):
+                return self.head(self.embed(ids) * attention_mask[..., None])
+
+        ids = pad_sequence([torch.randint(1, 9, (length,)) for length in (12, 5, 9, 7)], batch_first=True)
+        model = Model()
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        scores = model(ids, attention_mask=(ids != 0).long())
+        loss = F.cross_entropy(scores[:, :-1].transpose(1, 2), ids[:, 1:], ignore_index=0)
+        loss.backward()
+        optimizer.step()
+
+    Fix: pad the labels with -100 (a copy of the ids: labels[attention_mask == 0] = -100), or give the loss ignore_index=PADDING.
+
+    Evidence: the plain form of row 50 of docs/mistakes.md; bed P: 1 true, 0 false.
     """
 
     code = "LOSS026"
@@ -64,6 +103,47 @@ class PaddingCounted(SourceCheck):
         """Return the padding of targets; the loss where the inputs are padded so too, as of a language model."""
         here = module.home(padding) is module
         return padding if here and any(_TARGETS.search(each) for each in _names_of(module, padding)) else loss
+
+    def __init__(self) -> None:
+        self._left = _STEPS
+        self._asked: list[AskedTargets] = []
+        self._given: list[GivenSequences] = []
+
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> None:
+        """Keep the targets that a cross entropy makes one number of."""
+        if self._left and len(self._asked) < _MOST:
+            from truestep.doctor.runtime.padded_targets import asked_targets
+
+            asked = asked_targets(loss)
+            self._asked += [asked] if asked is not None else []
+
+    def on_forward(self, history: WatchHistory, forward: ForwardCall) -> None:
+        """Keep the symbols and masks that a model was given."""
+        if self._left and len(self._given) < _MOST:
+            from truestep.doctor.runtime.padded_targets import given_sequences
+
+            given = given_sequences(forward)
+            self._given += [given] if given.masks else []
+
+    def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Report targets of one value at all places that a mask leaves out, if the loss counts them."""
+        asked, given, self._asked, self._given = self._asked, self._given, [], []
+        if not self._left or not history.in_window:
+            return
+        self._left -= 1
+        from truestep.doctor.runtime.padded_targets import padded_targets
+
+        for each in asked:
+            found = next(filter(None, (padded_targets(one, each) for one in given)), None)
+            if found is not None:
+                self._left = 0
+                text = (
+                    f"{found.num_padded} of {found.num_targets} targets are {found.value}, where {found.mask} says padding, "
+                    "and count in the loss."
+                )
+                evidence = {"targets": found.num_targets, "padding": found.num_padded, "value": found.value}
+                yield Observation(each.place, text, RISK, evidence)
+                return
 
 
 def _leaves_out(module: SourceModule, loss: ast.Call) -> bool:

@@ -8,12 +8,15 @@ from typing import Any
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.flow import loses_graph
+from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.once_for_each_batch import is_once_for_each_batch, outlives_its_call
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.rewriting import Edits, inserted_behind
-from truestep.doctor.source.values import literal, seen_through
+from truestep.doctor.source.values import argument, literal, seen_through
 
+Around = ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef  # what runs again and again
 _DEEP = 3  # sums of sums
 _FEW = 100  # graphs that no memory notices, once their step is over
 
@@ -43,14 +46,15 @@ class LossSummedWithGraph(SourceCheck):
 
     Fix: keep loss.detach() (or loss.item(), which waits for the GPU).
 
-    Evidence: corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, K, M, O: 50 true, 3 debatable, 16 false.
+    Evidence: corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, K, M, O, P: 63 true, 3 debatable, 16
+    false.
     """
 
     code = "MEM001"
-    words = ("backward",)
+    words = ("backward", "training_step", "compute_loss")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report `total += loss` and `losses.append(loss)` in the loop of that loss's backward()."""
+        """Report `total += loss` and `losses.append(loss)` in the loop, or in the step, of that loss's backward()."""
         for node, loop in _kept(module):
             stored = self._carrier(module, _stored_value(node), loop)
             if isinstance(node, ast.Call) and _is_of_program(module, node):
@@ -63,12 +67,13 @@ class LossSummedWithGraph(SourceCheck):
                     continue  # a sum made there has no graph
                 what = "added to a total" if is_total else "put in a list"
                 told = dotted(stored) or ast.unparse(stored)
-                in_list = QUESTION if _is_kept_for_few(module, loop) else RISK
+                is_short = _is_kept_for_few(module, loop) or _is_emptied(module, node, loop)
+                in_list = QUESTION if is_short else RISK
                 yield At(node, f"{told!r} is {what} with its graph.", BUG if is_total else in_list)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it."""
-        loops = [each for each in module.ancestors(node) if isinstance(each, (ast.For, ast.While))]
+        loops = [each for each in module.ancestors(node) if isinstance(each, Around)]
         stored = _stored_value(node)
         parts = stored.elts if isinstance(stored, (ast.List, ast.Tuple)) else [stored]
         for loop in loops:
@@ -77,9 +82,7 @@ class LossSummedWithGraph(SourceCheck):
                 return [inserted_behind(module, each, ".detach()") for each in kept]
         return []
 
-    def _carrier(
-        self, module: SourceModule, value: ast.expr | None, loop: ast.For | ast.While
-    ) -> ast.expr | None:
+    def _carrier(self, module: SourceModule, value: ast.expr | None, loop: Around) -> ast.expr | None:
         """Return the loss within a value: itself, multiplied (by a batch's size) or divided, or in a tuple."""
         match value:
             case ast.BinOp(op=ast.Mult() | ast.Div()):
@@ -95,15 +98,9 @@ class LossSummedWithGraph(SourceCheck):
 
     def _stays(self, module: SourceModule, node: ast.AST, loop: ast.AST) -> bool:
         """What is itself gone backward through, or made anew in the loop, does not pile up."""
-        target = (
-            node.target
-            if isinstance(node, ast.AugAssign)
-            else node.targets[0]
-            if isinstance(node, ast.Assign)
-            else node.func.value
-            if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
-            else None
-        )
+        target = _holder(node)
+        if target is not None and _is_bounded(module, target):
+            return False
         if isinstance(target, ast.Call) and isinstance(target.func, ast.Attribute):
             return target.func.attr == "setdefault"
         base = target.value if isinstance(target, ast.Subscript) else target
@@ -121,7 +118,49 @@ class LossSummedWithGraph(SourceCheck):
         return not backward and not inside
 
 
-def _is_kept_for_few(module: SourceModule, loop: ast.For | ast.While) -> bool:
+def _holder(node: ast.AST) -> ast.expr | None:
+    """Return what something is added to."""
+    match node:
+        case ast.AugAssign():
+            return node.target
+        case ast.Assign():
+            return node.targets[0]
+        case ast.Call(func=ast.Attribute(value=holder)):
+            return holder
+    return None
+
+
+def _is_bounded(module: SourceModule, holder: ast.expr) -> bool:
+    """Tell a queue that drops the oldest."""
+    made = module.definitions(holder)
+    return bool(made) and all(
+        isinstance(each, ast.Call)
+        and (module.qualify(each.func) or "") == "collections.deque"
+        and argument(each, 1, "maxlen") is not None
+        for each in made
+    )
+
+
+def _is_emptied(module: SourceModule, node: ast.AST, around: Around) -> bool:
+    """Tell a list of an object that another of its methods, such as a library's at an epoch's end, empties."""
+    holder, owner = _holder(node), module.parents.get(around)
+    name = dotted(holder) if holder is not None else None
+    if name is None or not isinstance(around, Function) or not isinstance(owner, ast.ClassDef):
+        return False
+    begun = module.classes.method(owner, "__init__")
+    cleared = [each.func for each in module.inside(owner, ast.Call)]
+    if any(
+        isinstance(each, ast.Attribute) and each.attr == "clear" and dotted(each.value) == name
+        for each in cleared
+    ):
+        return True
+    anew = [
+        each for each in module.inside(owner, ast.Assign) if any(dotted(one) == name for one in each.targets)
+    ]
+    return any(module.scope(each) is not begun and each is not node for each in anew)
+
+
+def _is_kept_for_few(module: SourceModule, loop: Around) -> bool:
     """Tell a loop over so few epochs, each of which trains in a loop of its own."""
     rounds = loop.iter if isinstance(loop, ast.For) else None
     counts = [each for each in walk(rounds) if isinstance(each, ast.Call)] if rounds is not None else []
@@ -173,17 +212,30 @@ def _name_taken(module: SourceModule, call: ast.Call) -> str | None:
     return dotted(loss) if loss is not None else None
 
 
-def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, ast.For | ast.While]]:
-    """Yield what adds to a total or a list, with each loop of its function around it, outermost last."""
+def _kept(module: SourceModule) -> Iterator[tuple[ast.AST, Around]]:
+    """Yield what adds to a total or a list, with the innermost loop around it, or the step, that goes backward."""
     adds = [each for each in module.all(ast.AugAssign) if isinstance(each.op, ast.Add)]
     sums = [each for each in module.all(ast.Assign) if _added(each) is not None]
     items = [each for each in module.all(ast.Assign) if _is_item_of_each(each)]
     for node in [*adds, *sums, *items, *module.method_calls("append")]:
-        for loop in module.ancestors(node):
-            if isinstance(loop, (ast.For, ast.While)) and module.scope(loop) is module.scope(node):
-                if _has_backward(module, loop):
-                    yield node, loop
-                    break
+        around = next((each for each in module.ancestors(node) if _goes_round(module, each, node)), None)
+        if isinstance(around, Around):
+            yield node, around
+
+
+def _goes_round(module: SourceModule, around: ast.AST, node: ast.AST) -> bool:
+    """Tell the loop of a loss's backward, or the function of one batch, which has none, that something is kept in."""
+    if isinstance(around, (ast.For, ast.While)):
+        return module.scope(around) is module.scope(node) and _has_backward(module, around)
+    holder = _holder(node)
+    if not isinstance(around, Function) or around is not module.scope(node) or holder is None:
+        return False
+    calls = [
+        each for each in module.inside(around, ast.Call) if Protocol(module).loss_taken(each) is not None
+    ]
+    in_loop = any(module.scope(each) is around for call in [node, *calls] if (each := module.loop(call)))
+    is_step = not in_loop and (calls or losses_given_back(module, around))
+    return bool(is_step) and is_once_for_each_batch(module, around) and outlives_its_call(module, holder)
 
 
 def _is_item_of_each(node: ast.Assign) -> bool:
@@ -209,7 +261,7 @@ def _stored_value(node: ast.AST) -> ast.expr | None:
     return node.args[0] if isinstance(node, ast.Call) and node.args else None
 
 
-def _has_backward(module: SourceModule, loop: ast.For | ast.While) -> bool:
+def _has_backward(module: SourceModule, loop: Around) -> bool:
     """Tell whether a loss goes backward in a loop, be it in a function that is called there."""
     return bool(_names_gone_backward(module, loop)) or any(
         _gives_its_loss(module, each) for each in module.inside(loop, ast.Call)
@@ -226,7 +278,8 @@ def _names_gone_backward(module: SourceModule, node: ast.AST) -> set[str]:
             loss = Protocol(module).loss_taken(call)
             if loss is not None and module.home(call).scope(call) is scope:
                 found |= _terms(module, loss)
-        module.remembered[key] = found
+        given = losses_given_back(module, node) if isinstance(node, Function) else []
+        module.remembered[key] = found.union(*(_terms(module, each) for each in given))
     names: set[str] = module.remembered[key]
     return names
 
@@ -246,7 +299,7 @@ def _unscaled(module: SourceModule, loss: ast.expr) -> ast.expr:
     return Protocol(module).scaled(seen_through(module, loss)) or loss
 
 
-def _is_trained_loss(module: SourceModule, value: ast.expr, loop: ast.For | ast.While) -> bool:
+def _is_trained_loss(module: SourceModule, value: ast.expr, loop: Around) -> bool:
     if isinstance(value, ast.Call):
         return _gives_its_loss(module, value)
     if dotted(value) in _names_gone_backward(module, loop):
@@ -258,9 +311,10 @@ def _is_trained_loss(module: SourceModule, value: ast.expr, loop: ast.For | ast.
     )
 
 
-def _is_given_anew(module: SourceModule, value: ast.Name, loop: ast.For | ast.While) -> bool:
+def _is_given_anew(module: SourceModule, value: ast.Name, loop: Around) -> bool:
     """Tell a name that is given another value behind the backward: `loss = total / len(loader)`."""
     taken = [Protocol(module).loss_taken(each) for each in module.inside(loop, ast.Call)]
+    taken += losses_given_back(module, loop) if isinstance(loop, Function) else []
     same = [each for each in taken if isinstance(each, ast.Name) and each.id == value.id]
     backward = {each for name in same for each in _given_to(module, name)}
     return bool(backward) and backward.isdisjoint(_given_to(module, value))

@@ -35,7 +35,7 @@ class ConstructorMisspelt(SourceCheck):
     Fix: two underscores on each side; `forward` in full.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/main.py:9;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/original_code_snippet.py:2.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/080/original_code_snippet.py:2; bed P: 0 true, 1 false.
     """
 
     code = "PARAM019"
@@ -47,7 +47,7 @@ class ConstructorMisspelt(SourceCheck):
             methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
             for name, node in methods.items():
                 wanted = "__init__" if "in" in name else "forward"
-                if MISSPELT.match(name) and name not in RIGHT and wanted not in methods:
+                if MISSPELT.match(name) and name not in RIGHT and wanted not in methods and _does_more(node):
                     yield At(node, f"{owner.name}.{name} is never called: {wanted} is meant.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -55,3 +55,15 @@ class ConstructorMisspelt(SourceCheck):
         wanted = "__init__" if "in" in node.name else "forward"
         column = module.lines[node.lineno - 1].find(node.name) + 1
         return [SourceEdit(node.lineno, column, node.lineno, column + len(node.name), wanted)]
+
+
+def _does_more(method: ast.FunctionDef) -> bool:
+    """Tell a method from one that only calls `super().__init__()`: without it, Python does the same."""
+
+    def is_idle(each: ast.stmt) -> bool:
+        value = each.value if isinstance(each, ast.Expr) else None
+        made = value.func if isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) else None
+        is_base = made is not None and made.attr == "__init__"
+        return isinstance(each, ast.Pass) or isinstance(value, ast.Constant) or is_base
+
+    return not all(map(is_idle, method.body))

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
@@ -15,6 +15,9 @@ from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of,
 # layers without weights whose mode matters
 _WITH_MODE = re.compile(r"^torch\.nn\.(\w*Dropout\dd|\w*Dropout|RReLU)$")
 _HOLDERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
+_ASKS_FOR_WEIGHTS = re.compile(
+    r"^((named_)?parameters|(load_)?state_dict|save|to|cuda|backward|train|eval|fit|optim|modules|children)$"
+)
 _REGISTERING = ("add_module", "register_module", "setattr", "__setattr__")
 
 
@@ -37,7 +40,7 @@ class LayersInPlainList(SourceCheck):
 
     Fix: nn.ModuleList, nn.ModuleDict, or nn.ParameterList for parameters.
 
-    Evidence: corpus, 186 repositories, beds B, E, F, G, H, I, K: 17 true, 2 debatable, 5 false.
+    Evidence: corpus, 186 repositories, beds B, E, F, G, H, I, K, P: 20 true, 2 debatable, 6 false.
     """
 
     code = "PARAM001"
@@ -60,7 +63,7 @@ class LayersInPlainList(SourceCheck):
                     kind = _type(binding.value)
                     if any(_makes_module(module, each, modes=False) for each in held):
                         text = f"self.{name} is a plain {kind}: parameters() misses its layers."
-                        yield At(binding.node, text, BUG)
+                        yield At(binding.node, text, QUESTION if _is_only_applied(module, owner) else BUG)
                     else:
                         text = f"self.{name} is a plain {kind}: train() and eval() miss its layers."
                         yield At(binding.node, text, RISK)
@@ -70,6 +73,20 @@ class LayersInPlainList(SourceCheck):
         if not isinstance(node, ast.Assign) or not isinstance(node.value, (ast.List, ast.ListComp)):
             raise SourceRewriteError
         return wrapped(module, node.value, f"{name_of(module, 'torch.nn')}.ModuleList")
+
+
+def _is_only_applied(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a program that makes such a model, and asks no model for its weights: no training, copy or file lacks any."""
+    made = any(
+        file.classes.named(each.func) is owner
+        for file in module.program.linked
+        for each in file.all(ast.Call)
+    )
+    return (
+        made
+        and not module.program.is_imported()
+        and not any(map(_ASKS_FOR_WEIGHTS.match, module.program.identifiers))
+    )
 
 
 def _modules_in(module: SourceModule, value: ast.expr) -> list[ast.Call]:

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, last_part, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
@@ -19,6 +19,19 @@ _MASKS = {
 }
 _SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
 _WRAPS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable")
+_MOVES_OR_SAVES = (
+    "to",
+    "cuda",
+    "mps",
+    "xpu",
+    "state_dict",
+    "load_state_dict",
+    "torch.save",
+    "fit",
+    "prepare",
+    "double",
+    "half",
+)
 _PLACED = operations(numbers="moved measured")  # asked of where it is used: its author knows
 
 
@@ -68,7 +81,8 @@ class TensorNotRegistered(SourceCheck):
                     node, scope = bindings[0].node, module.scope(bindings[0].node)
                     if getattr(scope, "name", "") == "__init__" and self._used(module, owner, name, scope):
                         text = f"self.{name} is a plain tensor: .to() and state_dict() miss it."
-                        yield At(node, text, ADVICE if _is_placed(module, value) else RISK)
+                        is_meant = _is_placed(module, value) or _stays(module, owner)
+                        yield At(node, text, ADVICE if is_meant else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Register it as a buffer."""
@@ -171,6 +185,17 @@ def _is_placed(module: SourceModule, value: ast.expr) -> bool:
     given = argument(value, 0, "data") if isinstance(value, ast.Call) else None
     made = module.qualify(value.func) if isinstance(value, ast.Call) else None
     return made == "torch.tensor" and isinstance(seen_through(module, given), (ast.Name, ast.Attribute))
+
+
+def _stays(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a class of which objects are made in a program that moves and saves nothing: a filter, a self-check."""
+    is_made = any(
+        module.classes.named(call.func) is owner
+        for each in module.program.linked
+        for call in each.all(ast.Call)
+        if last_part(call.func) == owner.name
+    )
+    return is_made and not module.program.called_anywhere(*_MOVES_OR_SAVES)
 
 
 def _registered(module: SourceModule, owner: ast.ClassDef) -> set[object]:

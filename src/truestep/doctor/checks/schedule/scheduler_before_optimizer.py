@@ -13,7 +13,7 @@ from truestep.doctor.checks.schedule.stepped_in_every_micro_batch import steps_p
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Trace, TraceEvent, exclusive
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
 from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
@@ -51,8 +51,8 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     Fix: all optimizer steps first, then scheduler.step(). Make the schedule for the optimizer that steps.
 
     Evidence: leoxiaobin/deep-high-resolution-net.pytorch 6f69e467 tools/train.py:183; qfgaohao/pytorch-ssd
-    7a839cbc prune_alexnet.py:105; corpus, 186 repositories, beds A, B, C, E, F, G, H, I, K, M, N: 33 true, 9
-    debatable, 0 false.
+    7a839cbc prune_alexnet.py:105; corpus, 186 repositories, beds A, B, C, E, F, G, H, I, K, M, N, P: 33 true, 9
+    debatable, 1 false.
     """
 
     code = "SCHED001"
@@ -65,6 +65,8 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                 if not event.loop_path() or event.branches(event.loop_path()) or _is_told_when(event):
                     continue
                 if _comes_after_a_step(trace, event) or _steps_in_every_micro_batch(trace, event):
+                    continue
+                if _is_set_back(module, event):
                     continue
                 if _is_of_unknown_make(module, event):
                     yield Unsure(
@@ -135,6 +137,13 @@ def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:
 def _is_told_when(event: TraceEvent) -> bool:
     """`step(epoch)` sets the rate of that epoch, and `step(metric)` has no rate to skip."""
     return isinstance(event.node, ast.Call) and bool(event.node.args or event.node.keywords)
+
+
+def _is_set_back(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell `scheduler.last_epoch = start - 1`: the first step leads to the epoch that begins."""
+    name = dotted(event.receiver) if event.receiver is not None else None
+    written = [base for base, _ in module.index.written.get("last_epoch", [])]
+    return name is not None and name in map(dotted, written)
 
 
 def _steps_in_every_micro_batch(trace: Trace, event: TraceEvent) -> bool:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check REL003."""
 
+import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -11,6 +12,7 @@ if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
 _LEAST_FACTOR = 1.1
+_CLOSE = 1e-3  # of losses that are the same but for rounding
 
 
 class GradientGrowsWithBatch(StepRelation):
@@ -44,8 +46,9 @@ class GradientGrowsWithBatch(StepRelation):
 
         tolerance = experiment.tolerance
         apart = experiment.compared(Change("twice"))
-        if apart.difference <= max(tolerance, _LEAST_FACTOR - 1):
+        if apart.difference <= max(tolerance, _LEAST_FACTOR - 1) or _is_mean_of_window(experiment):
             return
+        _demand_no_count(experiment)
         if experiment.examples_mix:
             demand_rows_are_examples(experiment)
         experiment.demand_one_part()
@@ -62,3 +65,30 @@ class GradientGrowsWithBatch(StepRelation):
                 "terms of the loss are sums over the batch, others means. Is that meant?"
             )
         yield BrokenRelation(message, QUESTION, evidence=evidence)
+
+
+def _is_mean_of_window(experiment: "StepExperiment") -> bool:
+    """Tell whether the losses of several batches are divided by a count over all of them: it grows with each, so others fall."""
+    from truestep.doctor.experiments.changes import Change
+
+    before, found = experiment.base.steps[0].losses, experiment.changed(Change("twice")).steps[0].losses
+    if not 1 < len(before) == len(found) or not all(before):
+        return False
+    *others, own = sorted(new / old for new, old in zip(found, before, strict=True))
+    share = others[0]
+    is_shared = all(math.isclose(each, share, rel_tol=_CLOSE) for each in others)
+    return is_shared and 0 < share < 1 - _CLOSE and math.isclose(own, 2 * share, rel_tol=_CLOSE)
+
+
+def _demand_no_count(experiment: "StepExperiment") -> None:
+    """Make sure that the batch holds no count of its rows or tokens, which stays what it was where they double."""
+    from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+
+    examples = experiment.plan.examples
+    for name, axis in examples.axes.items():
+        value = examples.leaves[name]
+        number = value.item() if getattr(value, "ndim", 1) == 0 else value
+        if axis is None and isinstance(number, (int, float)) and not isinstance(number, bool) and number > 1:
+            raise ExperimentNotTriedError(
+                f"the batch has a number beside its rows ({name or 'itself'}), and the loss may be divided by it"
+            )

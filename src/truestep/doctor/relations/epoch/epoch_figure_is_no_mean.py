@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 class EpochFigureIsNoMean(EpochRelation):
-    """What is printed behind an epoch is the batches' values added up and divided by a count of something else.
+    """What is printed behind an epoch, or within it, is the batches' values added up and divided by a count of something else.
 
     Why: means of batches that are divided by the number of examples, or sums over examples that are divided by the number
     of batches, are off by the batch size; a figure that is called a mean and is the last batch's is noise.
@@ -46,9 +46,14 @@ class EpochFigureIsNoMean(EpochRelation):
     def try_out(self, experiment: "EpochExperiment") -> Iterator[BrokenRelation]:
         """Compare what a child prints behind an epoch of a few batches with the values of these."""
         for told in experiment.wrong_figures():
+            where = (
+                "within an epoch"
+                if told.is_within
+                else f"behind an epoch of {experiment.num_batches} batches"
+            )
             message = (
-                f"behind an epoch of {experiment.num_batches} batches {told.figure.text} is printed "
-                f"(behind {told.figure.before!r}): {told.formula} of the values at {told.source}, whose mean is {told.mean:.4g}"
+                f"{where} {told.figure.text} is printed (behind {told.figure.before!r}): "
+                f"{told.formula} of the values at {told.source}, whose mean is {told.mean:.4g}"
             )
             evidence = {"found": told.figure.value, "expected": told.mean}
             yield BrokenRelation(message, RISK, evidence=evidence)

@@ -39,7 +39,7 @@ def find_padding(examples: Examples) -> Sequences | str:
     tensors = {name: each for name, each in leaves.items() if isinstance(each, Tensor)}
     for name, mask in tensors.items():
         if mask.ndim == 2 and _is_mask(name, mask):
-            padding = _padding_of(name, mask)
+            padding = padding_in_mask(name, mask)
             if padding is not None:
                 return _sequences(tensors, name, padding)
     for name, lengths in tensors.items():
@@ -56,7 +56,7 @@ def _is_mask(name: str, mask: Tensor) -> bool:
     return bool(_MASKS.search(name)) and bool(((mask == 0) | (mask == 1)).all())
 
 
-def _padding_of(name: str, mask: Tensor) -> Tensor | None:
+def padding_in_mask(name: str, mask: Tensor) -> Tensor | None:
     """Return what is padding: the mask's other value than that of the sequences' side, which all examples share."""
     real = mask.bool()
     first, last = real[:, 0], real[:, -1]

@@ -4,18 +4,18 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import RISK
+from truestep.doctor.check import QUESTION, RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
 
-class LayerResultLost(StepRelation):
-    """A model's forward calls a layer, and nothing is computed from the layer's result.
+class ResultLost(StepRelation):
+    """A layer's result, or a value that the step computes, is used by nothing.
 
-    Why: the model is then another one than it says: without this dropout, norm or projection. Usually the line after it
-    goes on with the value of before.
+    Why: the model is then another one than it says: without this dropout, this mask or this term of the loss. Usually the
+    line after it goes on with the value of before.
 
     Bad:
         class Net(nn.Module):
@@ -47,12 +47,13 @@ class LayerResultLost(StepRelation):
             opt.zero_grad()
             F.cross_entropy(net(x), y).backward()
             opt.step()
-    Fix: go on with the layer's result, or take the layer out.
+    Fix: go on with the result, or take the line out.
     Evidence: new, and so preview; what it was tried on stands in benchmarks/doctor/experiments.json.
     """
 
     code = "REL012"
     needs_batch = False
+    num_children = 2
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask a child which results it lost."""
@@ -60,10 +61,37 @@ class LayerResultLost(StepRelation):
         from truestep.doctor.finding import Place
 
         assert experiment.base
-        for each in experiment.changed(Change(follows_results=True)).lost_results:
+        found = experiment.changed(Change(follows_results=True))
+        for each in found.lost_results:
             layer, _, line = each.rpartition(" ")
             message = (
                 f"the result of {layer} is lost: forward computes nothing from it, and does not return it, and it reaches no loss. "
                 "Go on with it, or take the layer out"
             )
             yield BrokenRelation(message, RISK, Place.of_text(line), {"layer": layer})
+        lines = {Place.of_text(each.rpartition(" ")[2]) for each in found.lost_results}
+        unread = {
+            each: parameters
+            for each, parameters in found.unread_values.items()
+            if Place.of_text(each.rpartition(" ")[2]) not in lines
+        }
+        if unread and not experiment.makes_a_difference(Change(follows_results=True, spoiled=tuple(unread))):
+            yield from _told_values(experiment, unread)
+
+
+def _told_values(experiment: "StepExperiment", unread: dict[str, list[str]]) -> Iterator[BrokenRelation]:
+    """Yield each value; what parameters are used for alone is a risk, since they stay untrained."""
+    from truestep.doctor.finding import Place
+
+    trained = {
+        name.rpartition(": ")[2] for name, each in experiment.base.gradients().items() if each is not None
+    }
+    for each, parameters in unread.items():
+        name, _, line = each.rpartition(" ")
+        idle = [one for one in parameters if one not in trained]
+        message = f"{name} is computed here and nothing reads it: with other numbers in it the step stays the same. "
+        if idle:
+            message += f"{idle[0]} has no gradient, and this is all that it is used for. Go on with {name}, or take both out"
+        else:
+            message += "Is it left over, or meant in the place of what the next lines use?"
+        yield BrokenRelation(message, RISK if idle else QUESTION, Place.of_text(line), {"name": name})

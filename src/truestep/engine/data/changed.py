@@ -1,0 +1,64 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Whether a data set is another than the copy that workers have: a curriculum's level was set, the strength of an augmentation.
+
+It is looked at between passes, and not whole: values in arrays are not read, and fields beyond the first thousand are left out.
+"""
+
+import weakref
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import FunctionType, ModuleType
+from typing import Any
+
+from torch import Tensor
+
+_MOST_FIELDS = 1000
+_MOST_ITEMS = 64  # of a list or dict that holds settings, not samples
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_NO_DATA = (type, FunctionType, ModuleType)
+
+
+def data_marks(data: Any) -> list[object]:
+    """Return what is other as soon as a field of the data set, or of what it holds, is set or changed in place."""
+    marks: list[object] = []
+    waiting, seen = [data], {id(data)}
+    while waiting and len(marks) < _MOST_FIELDS:
+        for name, value in _fields(waiting.pop()):
+            marks.append((name, *_mark(value)))
+            if id(value) not in seen and not isinstance(value, (*_PLAIN, *_NO_DATA, Tensor)):
+                seen.add(id(value))
+                waiting.append(value)
+    return marks[:_MOST_FIELDS]
+
+
+def _fields(holder: Any) -> Iterator[tuple[object, Any]]:
+    if isinstance(holder, dict):
+        yield from holder.items() if len(holder) <= _MOST_ITEMS else ()
+    elif isinstance(holder, (list, tuple)):
+        yield from enumerate(holder) if len(holder) <= _MOST_ITEMS else ()
+    else:
+        held = getattr(holder, "__dict__", None)
+        yield from list(held.items()) if isinstance(held, dict) else ()
+
+
+def _mark(value: Any) -> tuple[object, ...]:
+    if isinstance(value, _PLAIN):
+        return type(value), value
+    if isinstance(value, Tensor):
+        return _Identity(value), None if value.is_inference() else value._version
+    return _Identity(value), len(value) if isinstance(value, (list, dict, set, tuple)) else None
+
+
+class _Identity:
+    """Which object it is, without keeping it; another one may get its `id` later."""
+
+    def __init__(self, value: Any) -> None:
+        self._id = id(value)
+        self._value: Callable[[], Any] = lambda: None
+        with suppress(TypeError):  # of a list or dict nothing tells
+            self._value = weakref.ref(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Identity) and self._id == other._id and self._value() is other._value()
+
+    __hash__ = None  # type: ignore[assignment]
