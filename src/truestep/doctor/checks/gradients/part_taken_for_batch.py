@@ -87,11 +87,12 @@ class PartTakenForBatch(SourceCheck):
     Fix: compute it before the update and give it with the batch; where it needs the model, write decomposable=False and no
         micro_batch=.
 
-    Evidence: scripts a7 and e1 of a user of GANs and reinforcement learning who tried mistakes for an hour and did not know of it;
+    Evidence: preview; it was made for two scripts of a user of GANs and reinforcement learning, and
         `tests/doctor/test_parts_of_batches.py` computes the gradients of 31 forms whole and in parts.
     """
 
     code = "GRAD068"
+    is_preview = True
     words = ("micro_batch",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
