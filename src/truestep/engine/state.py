@@ -3,7 +3,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -274,6 +274,21 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     learner.transient.load_state_dict(state.get("buffers", {}))
     if (clip := stateful_clip(learner.policy.clip)) is not None and "clip" in state:
         clip.load_state_dict(state["clip"])
+
+
+def keep_buffers(learner: LearnerParts) -> Callable[[], None]:
+    """Keep the buffers as they are; return what puts them back."""
+    kept = {name: buffer.detach().clone() for name, buffer in learner.module.named_buffers()}
+
+    @torch.no_grad()
+    def put_back() -> None:
+        for name, buffer in learner.module.named_buffers():
+            if name in kept:
+                if buffer.shape != kept[name].shape:
+                    buffer.resize_(kept[name].shape)
+                buffer.copy_(kept[name])
+
+    return put_back
 
 
 def _are_of_one_dtype(own: dict[str, Any], saved: dict[str, Any]) -> bool:

@@ -3,7 +3,7 @@
 
 import hashlib
 import json
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -16,6 +16,7 @@ from truestep.engine.state import (
     changed_learner_settings,
     changed_optimizer_options,
     check_learner_state,
+    keep_buffers,
     learner_state,
     load_learner_state,
     use_given_optimizer_options,
@@ -212,7 +213,9 @@ def restore_run(run: RunState, state: dict[str, Any], marks: Sequence[MetricsMar
     kept = {"user": state["user"], "tracked": tracked_in(run, state)}
     _put_back_kept(run, kept, copy=repeats)
     if repeats:
-        run.random.at_the_save = partial(_put_back_kept, run, kept)
+        # what the loop repeats may be an evaluation by a model that carries a state
+        buffers = [keep_buffers(run.context.learners[name]) for name in state["learners"]]
+        run.random.at_the_save = partial(_put_back_all, [partial(_put_back_kept, run, kept), *buffers])
     return differences
 
 
@@ -221,6 +224,11 @@ def _random_of(run: RunState, state: dict[str, Any]) -> dict[str, Any]:
     ranks = state.get("ranks", [])
     own = ranks[run.rank] if len(ranks) == run.world_size else state
     return {"saved": own["random"], "at_epoch": own["random_at_epoch"]}
+
+
+def _put_back_all(each_part: Sequence[Callable[[], None]]) -> None:
+    for put_back in each_part:
+        put_back()
 
 
 def _put_back_kept(run: RunState, state: dict[str, Any], *, copy: bool = False) -> None:

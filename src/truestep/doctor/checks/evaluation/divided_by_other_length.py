@@ -6,12 +6,12 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import argument, literal, value_origins
 
-_NUMBER = ("item", "detach", "cpu", "float", "double", "numpy")
 _ROWS = re.compile(r"\.size\((dim=)?0\)$|\.shape\[0\]$|^len\([\w\[\]'\".]+\)$")  # of a batch
 _LOADERS = re.compile(r"(loader|(^|[_.])dl|batches)$", re.IGNORECASE)
 
@@ -114,7 +114,7 @@ def _behind_number(node: ast.expr) -> ast.expr:
             if node.attr != "data":
                 break
             node = node.value
-        elif isinstance(node.func, ast.Attribute) and node.func.attr in _NUMBER and not node.args:
+        elif isinstance(node.func, ast.Attribute) and node.func.attr in SAME_NUMBERS and not node.args:
             node = node.func.value
         elif isinstance(node.func, ast.Name) and node.func.id == "float" and node.args:
             node = node.args[0]

@@ -15,37 +15,25 @@ from truestep.doctor.source.values import argument, constant, is_call_of, litera
 _LINEAR = frozenset(
     ("mean", "sum")
 )  # of a part they are a share of the batch's, as long as they are only added
-# by the position of the dimension among a method's arguments; without one they go over all numbers
-_OVER_ALL = {
-    **dict.fromkeys(
-        (
-            *_LINEAR,
-            "nanmean",
-            "std",
-            "var",
-            "max",
-            "min",
-            "amax",
-            "amin",
-            "prod",
-            "logsumexp",
-            "std_mean",
-            "var_mean",
-        ),
-        0,
-    ),
-    **dict.fromkeys(("norm", "quantile", "median"), 1),
+_OVER_ALL = operations(numbers="averaged reduced") | {
+    "max",
+    "min",
+    "std_mean",
+    "var_mean",
+    "quantile",
+    "median",
 }
-_ALONG = {"softmax": 0, "log_softmax": 0, "argsort": 0, "sort": 0, "cumsum": 0, "roll": 1, "flip": 0}
-_OUTSIDE = (
+"""Without a dimension they go over all numbers."""
+_ALONG = operations(numbers="share log-share") | {"argsort", "sort", "cumsum", "roll", "flip"}
+_DIMENSION_SECOND = ("norm", "quantile", "median", "roll")  # among a method's arguments
+_OUTSIDE = operations(graph="left") | {
     "print",
     "log",
     "append",
-    "item",
     "float",
     "int",
     "len",
-)  # what is given to these is no part of a loss
+}  # given to these it is no part of a loss
 _DEEP = 2  # from a loss to a function of the program that takes the statistic
 _TRANSPOSES = ("T", "mT", "t")
 _TURNS = operations(shape="turned") | {*_TRANSPOSES}
@@ -187,9 +175,9 @@ def _operands(module: SourceModule, node: ast.expr, axis: int, deep: int) -> lis
 
 def _goes_over(call: ast.Call, name: str, axis: int, shift: int) -> bool:
     """Tell whether an operation goes over the dimension of the examples, written or because it goes over all."""
-    position = _OVER_ALL.get(name, _ALONG.get(name))
-    if position is None:
+    if name not in _OVER_ALL | _ALONG:
         return False
+    position = int(name in _DIMENSION_SECOND)
     word = "dims" if name in ("roll", "flip") else "dim"
     dim = argument(call, position + shift, word) or argument(call, None, "axis")
     if dim is None or isinstance(constant(dim), bool):

@@ -19,19 +19,9 @@ _MASKS = {
 }
 _SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
 _WRAPS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable")
-_MOVES_OR_SAVES = (
-    "to",
-    "cuda",
-    "mps",
-    "xpu",
-    "state_dict",
-    "load_state_dict",
-    "torch.save",
-    "fit",
-    "prepare",
-    "double",
-    "half",
-)
+_MOVES_OR_SAVES = operations(numbers="moved rounded") | {
+    *("mps", "state_dict", "load_state_dict", "torch.save", "fit", "prepare")
+}
 _PLACED = operations(numbers="moved measured")  # asked of where it is used: its author knows
 
 
