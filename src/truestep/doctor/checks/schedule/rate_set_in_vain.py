@@ -56,7 +56,7 @@ class RateSetInVain(SourceCheck):
             for target in targets:
                 optimizer = _optimizer_of(target)
                 if optimizer is not None and module.kind(optimizer) == "optimizer":
-                    beside = _is_set_beside(module, statement, optimizer)
+                    beside = _is_set_beside(module, statement, target, optimizer)
                     if (
                         module.classes.of(optimizer) is None and not beside
                     ):  # an optimizer of this file may read it
@@ -85,11 +85,14 @@ class RateSetInVain(SourceCheck):
         return [head, after(module, node, *loop)]
 
 
-def _is_set_beside(module: SourceModule, statement: ast.stmt, optimizer: ast.expr) -> bool:
-    """Tell whether the function goes to the groups of the optimizer too, or adds one behind, which reads its defaults."""
+def _is_set_beside(module: SourceModule, statement: ast.stmt, target: ast.expr, optimizer: ast.expr) -> bool:
+    """Tell whether the function goes to the groups of the optimizer too, or adds one behind, which reads `defaults`."""
     name, scope = dotted(optimizer), module.scope(statement)
-    added = [each for each in module.reads(f"{name}.add_param_group") if each.lineno > statement.lineno]
-    return any(module.scope(each) is scope for each in [*module.reads(f"{name}.param_groups"), *added])
+    readers = module.reads(f"{name}.param_groups")
+    if isinstance(target, ast.Subscript):
+        added = module.reads(f"{name}.add_param_group")
+        readers = [*readers, *(each for each in added if each.lineno > statement.lineno)]
+    return any(module.scope(each) is scope for each in readers)
 
 
 def _in_a_copy(module: SourceModule) -> Iterator[At]:
