@@ -21,11 +21,16 @@ class LaunchedDeath(NamedTuple):
     error: ErrorInLog | None
 
     @property
+    def was_asked_to_stop(self) -> bool:
+        """Whether the agent ended it, as it does with all ranks once one has failed."""
+        return self.exit_code == -signal.SIGTERM
+
+    @property
     def is_consequence(self) -> bool:
-        """Whether it stopped because another rank had failed, or was asked to."""
-        return self.exit_code == -signal.SIGTERM or (
-            self.error is not None and self.error.crash.type_names[0].rpartition(".")[2] == "RankError"
-        )
+        """Whether it stopped because another rank had failed, or was asked to without an error of its own."""
+        if self.error is None:
+            return self.was_asked_to_stop
+        return self.error.crash.type_names[0].rpartition(".")[2] == "RankError"
 
     @property
     def status(self) -> int:
@@ -45,7 +50,10 @@ def launched_deaths(failures: Mapping[int, Any], logs: Path) -> list[LaunchedDea
                 rank, failure.local_rank, failure.pid, failure.exitcode, log, errors[-1] if errors else None
             )
         )
-    return sorted(found, key=lambda death: (death.is_consequence, failures[death.rank].timestamp))
+    return sorted(
+        found,
+        key=lambda each: (each.is_consequence, each.was_asked_to_stop, failures[each.rank].timestamp),
+    )
 
 
 def _traceback_in_error_file(failure: Any) -> str:
@@ -62,7 +70,7 @@ def _newest_log(logs: Path, local_rank: int) -> Path | None:
 def describe_deaths(deaths: list[LaunchedDeath]) -> str:
     """Return what is to be known first."""
     first = deaths[0]
-    lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first)}"]
+    lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first, _told_of(first, deaths[1:]))}"]
     if first.error is not None:
         own = [frame for frame in first.error.crash.frames if not is_library_file(frame.path)]
         if own:
@@ -75,11 +83,22 @@ def describe_deaths(deaths: list[LaunchedDeath]) -> str:
     return "\n".join(lines)
 
 
-def _cause(death: LaunchedDeath) -> str:
+def _told_of(death: LaunchedDeath, others: list[LaunchedDeath]) -> str:
+    """Return what another rank's error says of a rank that has none of its own, or nothing."""
+    messages = [each.error.crash.message for each in others if each.error is not None and each.is_consequence]
+    found = [each[each.index(name) :] for each in messages if (name := f"rank {death.rank} (") in each]
+    return found[0].split("\n", 1)[0].split(". ", 1)[0] if found else ""
+
+
+def _cause(death: LaunchedDeath, told: str) -> str:
+    if death.error is not None:
+        return death.error.crash.title
     if death.exit_code < 0:
         name = signal.Signals(-death.exit_code).name
+        if UNMET in told:
+            return f"{told} (ended by this launch: {name})"
         hint = " (killed; out of memory, where nobody did it)" if name == "SIGKILL" else ""
         return f"signal {name}{hint}"
-    if death.error is None:
-        return f"exit status {death.exit_code}, without a traceback"
-    return death.error.crash.title
+    if death.exit_code == 128 + signal.SIGTERM:
+        return f"exit status {death.exit_code}: it was asked to stop (SIGTERM)"
+    return f"exit status {death.exit_code}, without a traceback"
