@@ -16,6 +16,7 @@ from torch import Tensor
 from truestep.core.errors import LossError
 from truestep.core.guidance import option_by_other_name
 from truestep.core.wording import a_type
+from truestep.engine.broadcast_sides import each_with_each
 from truestep.engine.outputs import check_loss_outputs
 
 # what a run writes under its own names
@@ -226,16 +227,6 @@ def _check_values(values: Tensor, may_be_empty: bool) -> None:
             f"The loss has shape {tuple(values.shape)}, so there is nothing to take a mean of. Is the batch empty, or did a mask "
             "select nothing? Mask with zeros: ts.weighted(values, weights); an update whose weights are all zero is skipped."
         )
-
-
-def each_with_each(values: Tensor) -> str:
-    """Say how a table of all examples by all comes to be; nothing of another shape."""
-    if values.ndim != 2 or len(values) != values.shape[1]:
-        return ""
-    return (
-        f"Each example was compared with each other one: outputs of shape ({len(values)}, 1) and targets of shape "
-        f"({len(values)},) were broadcast. Give both one shape before they are compared: outputs.squeeze(1)."
-    )
 
 
 def _check_shape(values: Tensor, num_examples: int | None) -> None:
