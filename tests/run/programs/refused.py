@@ -181,9 +181,15 @@ def modes_at_start(run):
 
 
 def schedule(run):
-    """Another schedule on each rank; divided weights would otherwise train each part at a rate of its own."""
+    """Another schedule on each rank, which begins at another rate."""
     net = learner(run, schedule=lambda o: ts.warmup_cosine(o, warmup_steps=2 + 2 * RANK, total_steps=8))
-    for _ in run.steps(3):
+    net.update(squared(net), ROWS)
+
+
+def schedule_later(run):
+    """Another end of the schedule; divided weights would otherwise train each part at a rate of its own."""
+    net = learner(run, schedule=lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=8 + RANK))
+    for _ in run.steps(4):
         net.update(squared(net), ROWS)
 
 
@@ -213,7 +219,7 @@ def named(run):
 CASES = [
     *(sizes, scalar, ungathered, short, nothing, options, shapes, configuration, weights, evaluated, caught),
     *(modes, dropout, held, frozen, frozen_in_turn, frozen_in_block, option, option_at_start, modes_at_start),
-    *(schedule, rate, uneven, named),
+    *(schedule, schedule_later, rate, uneven, named),
 ]
 
 
