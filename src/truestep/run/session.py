@@ -192,7 +192,7 @@ class RunSession:
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
-        self._moments.body_done(made)
+        self._moments.body_done(stream, made)
         self.passed_over.body_done(made)
         if stream.name == STEPS and made > 1:
             self._omissions.step_done(made)
