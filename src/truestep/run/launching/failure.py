@@ -70,7 +70,9 @@ def _newest_log(logs: Path, local_rank: int) -> Path | None:
 def describe_deaths(deaths: list[LaunchedDeath]) -> str:
     """Return what is to be known first."""
     first = deaths[0]
-    lines = [f"rank {first.rank} (process {first.pid}) died first: {_cause(first, _told_of(first, deaths[1:]))}"]
+    lines = [
+        f"rank {first.rank} (process {first.pid}) died first: {_cause(first, _told_of(first, deaths[1:]))}"
+    ]
     if first.error is not None:
         own = [frame for frame in first.error.crash.frames if not is_library_file(frame.path)]
         if own:
