@@ -47,7 +47,7 @@ class KeptCheckpoints:
             given = repr(directory) if isinstance(directory, str | Path | int | None) else a_type(directory)
             raise OptionError(
                 f"ExactResume was given {given} for its directory{', which names a file' if is_name else ''}. It needs a "
-                'folder for its checkpoints, and only them. Write ExactResume("runs/exact"), say.'
+                'folder for its checkpoints, and only them. Write directory="runs/exact", say.'
             )
         self.directory = Path(directory).resolve()
         self._asked = {"directory": str(directory), "in_vain": False, "used": False}
@@ -71,6 +71,12 @@ class KeptCheckpoints:
         found = self._store.resume()
         if found is None:
             return None
+        if "name" not in found.state:
+            self.give_up()
+            raise OptionError(
+                f"{self.directory} holds the checkpoints of a ts.Run, and ExactResume goes on from its own alone: the run's would be "
+                'thinned out among them. Nothing was changed. Write another directory, directory="runs/exact", say.'
+            )
         folder = self.directory / "from-checkpoint"
         shutil.rmtree(folder, ignore_errors=True)
         path = folder / found.state["name"]

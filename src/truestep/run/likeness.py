@@ -31,7 +31,7 @@ def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
             for parameter, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)
         }
         facts |= _switches(name, learner)
-    return facts
+    return facts | run_optimizer_options(learners)
 
 
 def share_run_weights(context: LearnerContext) -> None:
@@ -92,13 +92,34 @@ def _switches(name: str, learner: LearnerParts) -> dict[str, Any]:
     return {f"{what} of {name!r}": value for what, value in learner.switches.of_rank().items()}
 
 
+def run_optimizer_options(learners: Mapping[str, LearnerParts]) -> dict[str, str]:
+    """Return the numbers of all optimizers' groups as text: rates, momenta, decays."""
+    return {
+        f"{option} of {name!r}" + (f" (group {place} of optimizer {number})" if place or number else ""): text
+        for name, learner in learners.items()
+        for number, optimizer in enumerate(learner.optimizers)
+        for place, group in enumerate(optimizer.param_groups)
+        for option, value in group.items()
+        if (text := _number_text(value)) is not None
+    }
+
+
+def _number_text(value: Any) -> str | None:
+    """Return numbers, and tuples of them, as text; a rate may be a tensor."""
+    if isinstance(value, torch.Tensor):
+        return repr(float(value)) if value.numel() == 1 else None
+    if isinstance(value, tuple):
+        return repr([_number_text(each) for each in value])
+    return repr(value) if isinstance(value, bool | int | float) else None
+
+
 def check_run_switches(everybody: list[dict[str, Any]]) -> None:
     """Raise a RankError that names the first switch which is not the same on all ranks, and the rank."""
     for rank, mine in enumerate(everybody):
         for what, first in everybody[0].items():
             if mine.get(what) != first:
                 raise RankError(
-                    f"The ranks don't train the same: {what} is {first} on rank 0 and {mine.get(what)} on rank {rank}. Switch it "
+                    f"The ranks don't train the same: {what} is {first} on rank 0 and {mine.get(what)} on rank {rank}. Set it "
                     "on all ranks alike, not under `if run.is_main:`; a checkpoint keeps what rank 0 has, so nothing was saved."
                 )
 

@@ -30,6 +30,7 @@ from truestep.run.likeness import (
     are_run_weights_finite,
     check_run_switches,
     check_run_weights,
+    run_optimizer_options,
     run_switches,
     run_weight_sums,
 )
@@ -141,7 +142,7 @@ def _refuse_unlike_ranks(run: RunState) -> None:
     """Raise where a rank trains other weights, switches, places in the data or values of the user's than another."""
     facts = {
         "sums": run_weight_sums(run.context),
-        "switches": run_switches(run.context),
+        "switches": run_switches(run.context) | run_optimizer_options(run.context.learners),
         "read": {name: [*place] for name, place in places_read(run.cursor).items()},
         "user": run_state_digests(run.user),
     }
@@ -150,8 +151,9 @@ def _refuse_unlike_ranks(run: RunState) -> None:
         return
     # Only then do the facts travel, which grow with the number of tensors.
     everybody = run.agreement.gathered("a checkpoint", facts)
-    check_run_weights(run.context, [each["sums"] for each in everybody])
     check_run_switches([each["switches"] for each in everybody])
+    # behind what makes them differ
+    check_run_weights(run.context, [each["sums"] for each in everybody])
     refuse_differing_places([each["read"] for each in everybody])
     refuse_differing_run_states([each["user"] for each in everybody])
 

@@ -48,6 +48,37 @@ def test_the_first_cause_comes_before_what_it_caused(tmp_path):
     assert deaths[0].status == 1
 
 
+def test_a_rank_that_the_launch_ended_behind_its_own_error_was_first(tmp_path):
+    """The agent may notice the others first, and ends the one that has failed while it waits for them."""
+    write(tmp_path, 0, TRACEBACK.format(error="KeyError: 'image_17'"))
+    write(tmp_path, 1, TRACEBACK.format(error=CONSEQUENCE))
+    write(tmp_path, 2, "")
+    deaths = launched_deaths({0: failure(0, -15, 7), 1: failure(1, 1, 5), 2: failure(2, -15, 7)}, tmp_path)
+    assert deaths[0].rank == 0
+    assert "rank 0 (process 100) died first: KeyError: 'image_17'" in describe_deaths(deaths)
+
+
+def test_an_error_that_a_rank_went_on_behind_is_not_first(tmp_path):
+    write(tmp_path, 0, TRACEBACK.format(error="OSError: it was logged, and tried again"))
+    write(tmp_path, 1, TRACEBACK.format(error="ValueError: a bad batch"))
+    deaths = launched_deaths({0: failure(0, -15, 5), 1: failure(1, 1, 6)}, tmp_path)
+    assert [death.rank for death in deaths] == [1, 0]
+
+
+def test_a_rank_that_hung_was_ended_by_the_launch(tmp_path):
+    told = "rank 1 (process 101 on vm) did not come to an update of 'net' within 8 seconds: it is stopped (SIGSTOP). Every rank"
+    write(tmp_path, 0, TRACEBACK.format(error=CONSEQUENCE.replace("failed.", f"failed: {told} must.")))
+    deaths = launched_deaths({0: failure(0, 1, 5), 1: failure(1, -9, 36)}, tmp_path)
+    assert describe_deaths(deaths).splitlines()[0] == (
+        f"rank 1 (process 101) died first: {told.partition('. ')[0]} (ended by this launch: SIGKILL)"
+    )
+
+
+def test_who_was_asked_to_stop_is_told_so(tmp_path):
+    (death,) = launched_deaths({0: failure(0, 143, 5)}, tmp_path)
+    assert "exit status 143: it was asked to stop (SIGTERM)" in describe_deaths([death])
+
+
 def test_a_signal_is_named_and_gives_the_status(tmp_path):
     (death,) = launched_deaths({2: failure(2, -9, 1)}, tmp_path)
     assert describe_deaths([death]).startswith(

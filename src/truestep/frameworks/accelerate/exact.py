@@ -2,9 +2,12 @@
 """`ts.accelerate.ExactResume`: a prepared loader that goes on where a killed loop stopped, and `save_state` with what it lacks."""
 
 import sys
+import weakref
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
@@ -57,7 +60,7 @@ class ExactResume(HelpfulAttributes):
         keep: int = 2,
     ) -> None:
         check_number("ts.accelerate.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
-        refuse_unprepared(accelerator, loader)
+        refuse_unprepared(accelerator, loader, directory)
         refuse_processes(accelerator.num_processes, "Accelerate")
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._kept = KeptCheckpoints(directory, keep)
@@ -65,22 +68,44 @@ class ExactResume(HelpfulAttributes):
         # Accelerate's loader drops what is done: of a stream it takes a pass with nothing left for an error
         self._passes = KeyedPasses(lambda *_: 0)
         self._epoch = self._batches = self._since = self._saved = 0
-        self._is_epoch_asked = self._is_in_pass = self._is_save_called = self._is_trained = False
+        self._is_epoch_asked = self._is_in_pass = self._is_save_called = self._is_body_saved = self._is_trained = False
         self._place: dict[str, Any] = {}
         self._unkept: list[Any] | None = None
+        self._watch_steps()
         self._load_state()
 
     def _load_state(self) -> None:
         begun, accelerator = self._begun, self._accelerator
         begun.optimizers(prepared_optimizers(accelerator))
-        begun.seed()  # before Accelerate loads the streams
         begun.model(*getattr(accelerator, "_models", ()))
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
+        begun.seed()  # before Accelerate loads the streams
         if (newest := self._kept.newest) is not None:
             accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
             self._kept.say_going_on()
         self._passes.begin(self._place)
+
+    def _watch_steps(self) -> None:
+        """Have each prepared optimizer of torch's tell of its steps, as long as this lives."""
+        mine = weakref.ref(self)
+
+        def tell(*_: Any) -> None:
+            if (exact := mine()) is not None:
+                exact._take_note_of_step()
+
+        optimizers = [each for each in prepared_optimizers(self._accelerator) if isinstance(each, Optimizer)]
+        self._hooks = [each.register_step_pre_hook(tell) for each in optimizers]
+        self._awaits_step = bool(optimizers)
+
+    def _take_note_of_step(self) -> None:
+        if self._is_in_pass and self._is_body_saved:
+            raise OptionError(
+                "An optimizer steps behind exact.save_state() in the body of `for batch in exact:`, so the batch would count as "
+                "done before it was trained on, and a killed run would leave it out. Make exact.save_state() the last line of the "
+                "body."
+            )
+        self._awaits_step = False
 
     @property
     def epoch(self) -> int:
@@ -105,10 +130,11 @@ class ExactResume(HelpfulAttributes):
                     self._go_on()
                     self._refuse_never_saved(self._since >= self._every)
                     self._since += 1
+                    self._is_body_saved = False
                     yield batch
             self._go_on()
             self._refuse_never_saved(self._since > 0)
-            is_whole = True
+            is_whole, self._awaits_step = True, False
         finally:
             self._is_in_pass = False
             if is_whole or self._is_trained or self._since > since + 1:
@@ -116,8 +142,13 @@ class ExactResume(HelpfulAttributes):
             else:  # somebody looked at a batch
                 self._place, self._since = place, since
 
-    def save_state(self) -> bool:
+    def save_state(self, *given: Any) -> bool:
         """Save where it is time, between two accumulations; call it at the end of each batch's body. Returns whether it did."""
+        if given:
+            raise OptionError(
+                f"exact.save_state() takes no folder, and was given {given[0]!r}: it saves in {self._kept.directory}, which "
+                "ts.accelerate.ExactResume was given. Write exact.save_state()."
+            )
         if not self._is_in_pass:
             raise OptionError(
                 "exact.save_state() stands outside `for batch in exact:`, which counts what is done. Take the batches from exact, "
@@ -125,8 +156,8 @@ class ExactResume(HelpfulAttributes):
             )
         if not self._is_save_called:
             self._say_epoch_not_asked()
-        self._is_save_called = self._is_trained = True
-        if self._since < self._every or not self._accelerator.sync_gradients:
+        self._is_save_called = self._is_body_saved = self._is_trained = True
+        if self._since < self._every or self._awaits_step or not self._accelerator.sync_gradients:
             return False
         if self._unkept is None:
             self._unkept = unkept_schedules(self._accelerator)
@@ -141,6 +172,8 @@ class ExactResume(HelpfulAttributes):
 
     def close(self) -> None:
         """Let go of the directory; the end of the process does so, too."""
+        for hook in self._hooks:
+            hook.remove()
         self._passes.end()
         self._kept.give_up()
 

@@ -9,6 +9,9 @@ from typing import Any, NamedTuple
 from truestep.core.frames import is_library_file
 from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_error_log
 
+# what the others say of a rank that hung, which this launch had to end (engine/processes/lookout.py)
+_HUNG = ("did not come to", "has shown no sign of life")
+
 
 class LaunchedDeath(NamedTuple):
     """How one rank ended."""
@@ -97,7 +100,7 @@ def _cause(death: LaunchedDeath, told: str) -> str:
         return death.error.crash.title
     if death.exit_code < 0:
         name = signal.Signals(-death.exit_code).name
-        if UNMET in told:
+        if any(each in told for each in _HUNG):
             return f"{told} (ended by this launch: {name})"
         hint = " (killed; out of memory, where nobody did it)" if name == "SIGKILL" else ""
         return f"signal {name}{hint}"
