@@ -31,6 +31,9 @@ EXPECTED = {
     "option": "RankError: The ranks don't train the same: 1.p of 'net' is 0.5 on rank 0 and 0.1 on rank 1",
     "option_at_start": r"OptionError: The ranks differ in what they train: 1.p of 'net' is 0.5 on rank 0 and 0.6 on rank 1",
     "modes_at_start": r"OptionError: .* what is in another mode than .* of 'net' is \[\] on rank 0 and \['1'\] on rank 1",
+    "schedule": r"OptionError: The ranks differ in what they train: lr of 'net' is \S+ on rank 0 and \S+ on rank 1\.",
+    "schedule_later": r"RankError: The ranks don't train the same: lr of 'net' is \S+ on rank 0 and \S+ on rank 1\. Set it",
+    "rate": r"RankError: The ranks don't train the same: lr of 'net' is 0\.25 on rank 0 and \S+ on rank 1\. Set it on all ranks",
     "uneven": rf"RankError: .* rank 0: the end of a batch, {LINE}; rank 1: an update .* A loop that is longer on one rank",
     "named": r"LossError: .* gave other metrics on other ranks: \[\"of_0\"\], \[\"of_1\"\]",
 }

@@ -94,6 +94,63 @@ def test_what_can_not_be_resumed_exactly_is_said_once(tmp_path, capsys, order, b
     assert capsys.readouterr().err.count(WORDS) == 1
 
 
+def by_number(run, update, warm):
+    for step in run.steps(30):
+        if step >= warm:
+            update()
+
+
+def by_full_buffer(run, update, warm):
+    seen = []
+    for step in run.steps(30):
+        seen.append(step)
+        if len(seen) <= warm:
+            continue
+        update()
+
+
+def by_two_loops(run, update, warm):
+    steps = run.steps(30)
+    for _ in itertools.islice(steps, warm):
+        pass
+    for _ in steps:
+        update()
+
+
+def by_skipped(run, update, warm):
+    for step in run.steps(30):
+        if step == 0 or not 5 <= step < 5 + warm:  # it acts on its own for a while, in the middle
+            update()
+            update()
+
+
+@pytest.mark.parametrize("warm", [1, 3, 7, 12, 16])
+@pytest.mark.parametrize("loop", [by_number, by_full_buffer, by_two_loops, by_skipped])
+def test_steps_without_an_update_take_no_batch_ahead(tmp_path, capsys, loop, warm):
+    run = ts.Run(tmp_path / "run", seed=0, progress=False, doctor=False)
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    losses = []
+    loop(run, lambda: losses.append(net.update(lambda x: net(x).squeeze(1).square(), ROWS[:8])), warm)
+    run.close()
+    assert len(losses) > 10
+    assert "was asked for before" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("ahead", [1, 3, 9])
+def test_batches_that_wait_in_a_queue_are_told(tmp_path, capsys, ahead):
+    run = ts.Run(tmp_path / "run", seed=0, progress=False, doctor=False)
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    source, waiting = run.data(ROWS, batch_size=2, shuffle=True), []
+    for _ in run.epochs(1):
+        for rows in run.batches(source):
+            waiting.append(rows)
+            if len(waiting) > ahead:
+                net.update(lambda x: net(x).squeeze(1).square(), waiting.pop(0))
+        for rows in waiting:
+            net.update(lambda x: net(x).squeeze(1).square(), rows)
+    assert capsys.readouterr().err.count(WORDS) == 1
+
+
 def test_a_loop_without_updates_is_saved_and_stopped_all_the_same(tmp_path):
     run = ts.Run(tmp_path / "run", seed=0, progress=False, quiet=True, doctor=False)
     run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))

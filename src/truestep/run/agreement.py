@@ -4,6 +4,7 @@
 import hashlib
 import json
 import time
+import zlib
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -36,6 +37,14 @@ class RunAgreement:
         """Whether there is nobody to agree with."""
         self._left = 1
         self._batches, self._since = 0, time.monotonic()
+        self._facts: Callable[[], dict[str, str]] = dict
+        self._check: Callable[[list[dict[str, str]]], None] = lambda _: None
+
+    def compare(
+        self, facts: Callable[[], dict[str, str]], check: Callable[[list[dict[str, str]]], None]
+    ) -> None:
+        """Let `check` see everybody's facts whenever the ranks are asked and these are not the same."""
+        self._facts, self._check = facts, check
 
     def between_batches(self, wishes: LoopWishes) -> LoopWishes:
         """Return what all do now; nothing where it is not asked this time, and what is wished for waits."""
@@ -51,7 +60,10 @@ class RunAgreement:
             return wishes
         seconds = (time.monotonic() - self._since) / max(self._batches, 1)
         mine = min(MOST_BATCHES, int(SECONDS_BETWEEN / max(seconds, 1e-6)))
-        found = self._world.meet(what, *wishes, mine)
+        facts = self._facts()
+        found = self._world.meet(what, *wishes, mine, zlib.crc32(repr(facts).encode()))
+        if len({each[4] for each in found}) > 1:
+            self._check(self.gathered(what, facts))
         # rank 0's number: all ask again behind the same batch
         self._left = max(1, int(found[0][3]))
         self._batches, self._since = 0, time.monotonic()

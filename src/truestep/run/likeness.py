@@ -31,7 +31,7 @@ def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
             for parameter, weight in zip(learner.weights.names, learner.weights.parameters, strict=True)
         }
         facts |= _switches(name, learner)
-    return facts
+    return facts | run_optimizer_options(learners)
 
 
 def share_run_weights(context: LearnerContext) -> None:
@@ -92,11 +92,11 @@ def _switches(name: str, learner: LearnerParts) -> dict[str, Any]:
     return {f"{what} of {name!r}": value for what, value in learner.switches.of_rank().items()}
 
 
-def run_optimizer_options(context: LearnerContext) -> dict[str, str]:
+def run_optimizer_options(learners: Mapping[str, LearnerParts]) -> dict[str, str]:
     """Return the numbers of all optimizers' groups as text: rates, momenta, decays."""
     return {
         f"{option} of {name!r}" + (f" (group {place} of optimizer {number})" if place or number else ""): text
-        for name, learner in context.learners.items()
+        for name, learner in learners.items()
         for number, optimizer in enumerate(learner.optimizers)
         for place, group in enumerate(optimizer.param_groups)
         for option, value in group.items()

@@ -40,9 +40,10 @@ class SaveMoments:
         if self._ahead.is_whole_pass:
             self._tell_of_ahead()
 
-    def body_done(self, made: int) -> None:
+    def body_done(self, stream: StreamCursor, made: int) -> None:
         """The next batch is asked for, and so many updates were made with this one."""
-        if self._ahead.body_done(made):
+        # a step gives out nothing that an update could be late for: those without one warm up, as a replay buffer does
+        if self._ahead.body_done(made) and stream.name != STEPS:
             self._tell_of_ahead()
 
     def is_between_batches_of(self, stream: StreamCursor) -> bool:

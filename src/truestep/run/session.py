@@ -4,6 +4,7 @@
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
@@ -18,7 +19,12 @@ from truestep.run.end import RunEnd
 from truestep.run.endings import explain_loop_error
 from truestep.run.first_steps import DoctorOfFirstSteps
 from truestep.run.layers import RunLayers
-from truestep.run.likeness import refuse_different_ranks, share_run_weights
+from truestep.run.likeness import (
+    check_run_switches,
+    refuse_different_ranks,
+    run_optimizer_options,
+    share_run_weights,
+)
 from truestep.run.made_before import ModelsMadeBefore
 from truestep.run.measured_in_part import MeasuredInPart
 from truestep.run.measured_in_training_mode import MeasuredInTrainingMode
@@ -100,6 +106,7 @@ class RunSession:
             write_run_environment(run)
         # before anything is restored or shared: shapes that differ would break the exchanges that follow
         refuse_different_ranks(run.agreement, run.context.learners)
+        run.agreement.compare(partial(run_optimizer_options, run.context.learners), check_run_switches)
         self._saver.files.divide()
         resumed = self._saver.resume()
         # a checkpoint is read by all; without one each rank may have drawn weights of its own
@@ -185,7 +192,7 @@ class RunSession:
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
-        self._moments.body_done(made)
+        self._moments.body_done(stream, made)
         self.passed_over.body_done(made)
         if stream.name == STEPS and made > 1:
             self._omissions.step_done(made)

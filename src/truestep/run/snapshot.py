@@ -142,7 +142,7 @@ def _refuse_unlike_ranks(run: RunState) -> None:
     """Raise where a rank trains other weights, switches, places in the data or values of the user's than another."""
     facts = {
         "sums": run_weight_sums(run.context),
-        "switches": run_switches(run.context) | run_optimizer_options(run.context),
+        "switches": run_switches(run.context) | run_optimizer_options(run.context.learners),
         "read": {name: [*place] for name, place in places_read(run.cursor).items()},
         "user": run_state_digests(run.user),
     }

@@ -180,6 +180,28 @@ def modes_at_start(run):
     switched(run, module, lambda module: None)
 
 
+def schedule(run):
+    """Another schedule on each rank, which begins at another rate."""
+    net = learner(run, schedule=lambda o: ts.warmup_cosine(o, warmup_steps=2 + 2 * RANK, total_steps=8))
+    net.update(squared(net), ROWS)
+
+
+def schedule_later(run):
+    """Another end of the schedule; divided weights would otherwise train each part at a rate of its own."""
+    net = learner(run, schedule=lambda o: ts.warmup_cosine(o, warmup_steps=2, total_steps=8 + RANK))
+    for _ in run.steps(4):
+        net.update(squared(net), ROWS)
+
+
+def rate(run):
+    """A rate that is set by hand on one rank."""
+    net = learner(run)
+    for _ in run.steps(1):
+        net.update(squared(net), ROWS)
+        if run.is_main:
+            net.optimizers[0].param_groups[0]["lr"] = 0.25
+
+
 def uneven(run):
     """A loader that is longer on one rank than on the other."""
     net = learner(run)
@@ -197,7 +219,7 @@ def named(run):
 CASES = [
     *(sizes, scalar, ungathered, short, nothing, options, shapes, configuration, weights, evaluated, caught),
     *(modes, dropout, held, frozen, frozen_in_turn, frozen_in_block, option, option_at_start, modes_at_start),
-    *(uneven, named),
+    *(schedule, schedule_later, rate, uneven, named),
 ]
 
 
