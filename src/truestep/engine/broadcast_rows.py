@@ -8,7 +8,6 @@ that shape are refused; a mean of all, or of each row, has another one, and is r
 from typing import Any
 
 from truestep.core.frames import warn_user
-from truestep.engine.broadcast_sides import shape_given
 from truestep.engine.losses import LossOutput
 
 _MOST_NODES = 64
@@ -17,6 +16,12 @@ _ON_PURPOSE = (
     *("Unsqueeze", "View", "Reshape", "Expand", "Transpose", "Permute", "T", "UnsafeView"),
     *("Alias", "Index", "Slice"),
 )
+
+
+def shape_given(node: Any) -> tuple[int, ...]:
+    """Return the shape of what an operation gave."""
+    given = getattr(node, "_input_metadata", None)
+    return tuple(given[0].shape) if given else (-1,)
 
 
 def tell_of_broadcast_rows(names: str, part: LossOutput) -> None:

@@ -5,13 +5,9 @@ from typing import Any
 
 from torch import Tensor
 
+from truestep.engine.broadcast_rows import shape_given
+
 _MOST_NODES = 64
-
-
-def shape_given(node: Any) -> tuple[int, ...]:
-    """Return the shape of what an operation gave."""
-    given = getattr(node, "_input_metadata", None)
-    return tuple(given[0].shape) if given else (-1,)
 
 
 def each_with_each(values: Tensor) -> str:

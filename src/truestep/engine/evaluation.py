@@ -19,7 +19,6 @@ from truestep.core.random_streams import random_key
 from truestep.core.trees import map_tree_leaves
 from truestep.core.wording import a_type, counted
 from truestep.engine.batches import batch_to_device
-from truestep.engine.broadcast_sides import each_with_each
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
@@ -270,6 +269,8 @@ class _Totals:
                 "bring all to one shape, for example (batch,)."
             )
         if weights is None and values.numel() != (num_examples or len(values)):
+            from truestep.engine.broadcast_sides import each_with_each
+
             raise LossError(
                 f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for "
                 f"{counted(num_examples or len(values), 'example')}; return one value per example, or ts.weighted(values, weights) "

@@ -16,7 +16,6 @@ from torch import Tensor
 from truestep.core.errors import LossError
 from truestep.core.guidance import option_by_other_name
 from truestep.core.wording import a_type
-from truestep.engine.broadcast_sides import each_with_each
 from truestep.engine.outputs import check_loss_outputs
 
 # what a run writes under its own names
@@ -233,6 +232,8 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
     if values.ndim != 1 or num_examples not in (None, values.shape[0]):
         expected = "(batch,)" if num_examples is None else f"({num_examples},)"
         if num_examples not in (None, 1) and values.shape == (num_examples, num_examples):
+            from truestep.engine.broadcast_sides import each_with_each
+
             raise LossError(
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. {each_with_each(values)}"
             )
