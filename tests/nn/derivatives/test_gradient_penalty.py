@@ -464,3 +464,20 @@ def test_no_examples_have_no_penalties():
 def test_its_value_can_be_looked_at_in_evaluation():
     with torch.inference_mode(), torch.inference_mode(False), torch.enable_grad():
         assert ts.gradient_penalty(SCORE, X, X).shape == (4,)
+
+
+@pytest.mark.parametrize(
+    ("further", "said"),
+    [
+        ((10.0,), "takes no factor.* 10 \\* ts.gradient_penalty"),
+        ((10,), "takes no factor.* 10 \\* ts.gradient_penalty"),
+        ((2.5, "cpu"), "takes no factor.* 2.5 \\* ts.gradient_penalty"),
+        ((torch.arange(4),), "conditions=..."),
+        (("real",), "conditions=..."),
+        ((True,), "conditions=..."),
+    ],
+)
+def test_a_number_by_place_is_the_factor_before_the_penalty(further, said):
+    rows = torch.randn(4, 2)
+    with pytest.raises(ts.OptionError, match=said):
+        ts.gradient_penalty(torch.nn.Linear(2, 1), rows, rows, *further)

@@ -8,6 +8,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
+from truestep.core.calls import raises_option_errors
 from truestep.core.errors import LossError, OptionError, check_choice, check_number
 from truestep.core.example_draws import rand
 from truestep.core.wording import a_type, counted
@@ -26,6 +27,18 @@ SIDES = ("two", "one")
 _INSTEAD = "Give dense floating-point tensors (images.float() / 255, embedded tokens); labels as conditions=."
 
 
+def _factor_by_place(after_critic: tuple[Any, ...]) -> str | None:
+    """Return what to write where the number behind the examples is the penalty's factor, as other code takes it."""
+    factor = after_critic[2] if len(after_critic) > 2 else None
+    if isinstance(factor, bool) or not isinstance(factor, int | float):
+        return None
+    return (
+        f"ts.gradient_penalty takes no factor, such as the {factor:g} by place here. Write it before the call: {factor:g} * "
+        "ts.gradient_penalty(critic, real, fake)."
+    )
+
+
+@raises_option_errors("ts.gradient_penalty", _factor_by_place)
 def gradient_penalty(
     critic: Callable[..., Tensor],
     real: Inputs | None,
