@@ -19,12 +19,11 @@ from truestep.core.random_streams import random_key
 from truestep.core.trees import map_tree_leaves
 from truestep.core.wording import a_type, counted
 from truestep.engine.batches import batch_to_device
-from truestep.engine.broadcast_sides import each_with_each
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
 from truestep.engine.data.source import BatchSource, MadeBatch
-from truestep.engine.losses import Weighted, negative_loss_weights
+from truestep.engine.losses import Weighted, each_with_each, negative_loss_weights
 from truestep.engine.memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
