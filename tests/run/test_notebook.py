@@ -76,3 +76,107 @@ def test_a_single_pass_that_is_run_again_goes_on_however_many_were_before_it(tmp
     one_pass()
     assert [step for _, step in cells.steps] == list(range(1, 9))
     cells.run.close()
+
+
+class Stopped(Exception):
+    pass
+
+
+def wrapped(loop):
+    yield from loop
+
+
+def raise_in_body(cells, at, wrap=iter):
+    for _ in wrap(cells.run.epochs(EPOCHS)):
+        for rows in cells.run.batches(cells.source):
+            cells.update(rows, None)
+            if cells.run.step == at:
+                raise Stopped
+
+
+def raise_before_batch(cells):
+    for _ in cells.run.epochs(EPOCHS):
+        raise Stopped
+
+
+def raise_in_loss(cells, at):
+    def loss(rows):
+        if cells.run.step == at:
+            raise Stopped
+        return cells.net(rows).squeeze(1).square()
+
+    for _ in cells.run.epochs(EPOCHS):
+        for rows in cells.run.batches(cells.source):
+            cells.net.update(loss, rows)
+
+
+def raise_behind_pass(cells, at):
+    for epoch in cells.run.epochs(EPOCHS):
+        for rows in cells.run.batches(cells.source):
+            cells.update(rows, None)
+        if epoch == at - 1:
+            raise Stopped
+        for rows in cells.run.batches(cells.second):
+            cells.update(rows, None)
+
+
+def exit_in_body(cells, at):
+    for _ in cells.run.epochs(EPOCHS):
+        for rows in cells.run.batches(cells.source):
+            cells.update(rows, None)
+            if cells.run.step == at:
+                sys.exit(3)
+
+
+def raise_through_wrapper(cells, at):
+    raise_in_body(cells, at, wrapped)
+
+
+WAYS = [raise_in_body, raise_in_loss, raise_behind_pass, exit_in_body, raise_through_wrapper]
+
+
+@pytest.mark.parametrize("at", [1, 2])
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("is_shell", [True, False], ids=["shell", "script"])
+def test_epochs_that_an_exception_ended_are_refused_and_a_new_run_goes_on(
+    tmp_path, monkeypatch, way, at, is_shell
+):
+    if is_shell:
+        monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
+    whole = Cells(tmp_path / "whole")
+    whole.loop()
+    cells = Cells(tmp_path / "run")
+    with pytest.raises((Stopped, SystemExit)):
+        way(cells, at)
+    before = cells.weights()
+    for _ in range(2):
+        with pytest.raises(ts.OptionError, match=r"within epoch .* Make the run again.* newest checkpoint"):
+            cells.loop()
+    assert torch.equal(cells.weights(), before)
+    again = Cells(tmp_path / "run")
+    again.loop()
+    assert again.run.step == EPOCHS * (BATCHES + 2)
+    assert torch.equal(again.weights(), whole.weights())
+
+
+def test_epochs_that_ended_before_a_batch_or_by_break_and_errors_that_a_body_catches_go_on(tmp_path):
+    whole = Cells(tmp_path / "whole")
+    whole.loop()
+    cells = Cells(tmp_path / "run")
+    with pytest.raises(Stopped):
+        raise_before_batch(cells)
+    for _ in cells.run.epochs(EPOCHS):
+        try:
+            for rows in cells.run.batches(cells.source):
+                cells.update(rows, None)
+            raise Stopped
+        except Stopped:
+            for rows in cells.run.batches(cells.second):
+                cells.update(rows, None)
+    assert torch.equal(cells.weights(), whole.weights())
+    other = Cells(tmp_path / "other")
+    for _ in other.run.epochs(EPOCHS):
+        for rows in other.run.batches(other.source):
+            other.update(rows, None)
+        break
+    other.loop()

@@ -10,6 +10,7 @@ from truestep.doctor.catalogue import checks, topic_of
 from truestep.doctor.check import Check
 
 _ENDING = re.compile(r"(?<=\w{3})(ing|ed|es|s|e)$")  # of what keeps three letters
+_CODE = re.compile(r"([a-zA-Z]+)[-_ ]*([0-9]{1,9})")
 _FILLING = frozenset(
     ["a", "an", "and", "in", "is", "it", "my", "not", "of", "on", "or", "the", "to", "too", "with"]
 )
@@ -27,6 +28,8 @@ def checks_with_words(text: str) -> list[type[Check]]:
 def no_such_check(text: str) -> str:
     """Return what to write where no check has a code, a name or words like these: each word is taken for its nearest."""
     said = f"There is no check {text!r}."
+    if (code := _code_with_zeros(text)) in checks():
+        return f"{said} Did you mean `truestep checks {code}`? `truestep checks` lists all."
     known = {word for check in checks().values() for word in _words(_headline(check))}
     close = [get_close_matches(word, known, n=1, cutoff=0.7) or [word] for word in _words(text)]
     meant = " ".join(word for (word,) in close)
@@ -34,6 +37,12 @@ def no_such_check(text: str) -> str:
         return f"{said} Did you mean `truestep checks {meant}`? `truestep checks` lists all."
     near = did_you_mean(text, [*checks(), *(each.name() for each in checks().values())])
     return f"{said} {near}`truestep checks` lists all, `truestep checks shuffle` those with a word."
+
+
+def _code_with_zeros(text: str) -> str:
+    """Return a code whose number lacks its zeros, or is parted from its letters, as codes are written: GRAD020 for grad-20."""
+    parted = _CODE.fullmatch(text.strip())
+    return f"{parted[1].upper()}{int(parted[2]):03d}" if parted else ""
 
 
 def _having(stems: Sequence[str], text_of: Callable[[type[Check]], str]) -> list[type[Check]]:

@@ -21,6 +21,7 @@ from truestep.engine.closures import step_with_closure
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
 from truestep.engine.cut_graph import note_cut
+from truestep.engine.graph_in_batch import tell_of_graph_in_batch
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
@@ -249,6 +250,7 @@ def _tell_of_loss(
     tell_of_scale(plan.names, part, cutting.num_calls)
     tell_of_broadcast_rows(plan.names, part)
     tell_of_unread_batch(plan.names, loss, batch, cutting.counting)
+    tell_of_graph_in_batch(plan.names, plan.learners, batch, part.values)
     if not plan.precision.autocast:
         tell_of_autocast(plan.names, part.values)
     tell_of_half(plan.names, part.values, plan.precision)

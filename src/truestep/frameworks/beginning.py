@@ -50,7 +50,9 @@ class Beginning:
             },
         )
         order = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
-        if type(order).__name__ == "SeedableRandomSampler":  # Accelerate's, which draws from a seed of its own in each pass
+        if (
+            type(order).__name__ == "SeedableRandomSampler"
+        ):  # Accelerate's, which draws from a seed of its own in each pass
             self._refuse_others("order of the samples", {"the seed": getattr(order, "initial_seed", None)})
         now = self.facts["workers"] = getattr(loader, "num_workers", None)
         before = self._kept.place.get("workers", now)

@@ -9,9 +9,10 @@ and the moment it is asked for its next batch is the only one at which a run is 
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
-from truestep.core.errors import DataError
+from truestep.core.errors import DataError, OptionError
 from truestep.core.wording import a_type
 from truestep.engine.data import BatchSource
 from truestep.engine.data.held_files import sizes_by_name, sizes_changed
@@ -221,6 +222,18 @@ class RunCursor:
         self.left, self.leader, self.epochs, self.in_epoch_body = False, None, None, False
         for stream in self.streams.values():
             stream.take_up(body=in_epochs)
+
+    def refuse_epochs_begun_again(self, directory: Path) -> None:
+        """Raise an OptionError where an exception ended the loop over the epochs behind a batch: its body is half done."""
+        has_begun = any(stream.passes for stream in self.streams.values())
+        if not self.in_epoch_body or self.in_epochs or self.is_broken_off or self.finished or not has_begun:
+            return
+        raise OptionError(
+            f"The loop over run.epochs was ended within epoch {self.epoch + 1}, after step {self.step}, as by an exception: to "
+            "begin it again here would begin that epoch anew, with another order, on weights that it has trained already. Make the "
+            "run again, with its learners and data, and loop over that (in a notebook, run the cell with ts.Run(...) once more): a "
+            f"new ts.Run of {directory} goes on from its newest checkpoint."
+        )
 
     @property
     def in_epochs(self) -> bool:

@@ -79,7 +79,8 @@ class RunEnd:
         if not (self._run.is_closed or self.endings.ended or is_interactive_session()):
             self._run.screen.say(run_taken_over(self._run.directory))
         self._run.is_closed = True
-        self.close()
+        # what a loop that was left half done leaves is no state for the newer run to go on from
+        self.close(only_whole=True)
         self.owner.follower = self._run.directory
 
     @property
@@ -199,17 +200,22 @@ class RunEnd:
         self._finish(ended=None if unsaved else "finished")
         self._stop_after_the_end()
 
-    def close(self) -> None:
-        """End the run wherever it stands; more calls do nothing."""
+    def close(self, *, only_whole: bool = False) -> None:
+        """End the run wherever it stands; more calls do nothing. With `only_whole` a body that nobody ended does not count."""
         if (error := self.error_on_its_way) is not None:
             self.crashed(error)
         elif self.owner.is_this_process:
-            self._close(complete=not self._run.cursor.half_done)
+            self._close(complete=self._is_whole if only_whole else not self._run.cursor.half_done)
+
+    @property
+    def _is_whole(self) -> bool:
+        """Whether a run can go on from what stands here, wherever its code left its loop."""
+        half_done = self._run.cursor.half_done or not self._saver.bodies.is_whole
+        return self._moments.is_end_resumable and not half_done
 
     def process_ends(self) -> None:
         """The process ends, and nobody closed the run."""
-        half_done = self._run.cursor.half_done or not self._saver.bodies.is_whole
-        complete = self._moments.is_end_resumable and not half_done
+        complete = self._is_whole
         if (saved := self._close(complete=complete)) and not complete:
             self._run.screen.say(unfinished_body(self._run.cursor, saved))
 

@@ -276,6 +276,7 @@ class Run(SealedAttributes, Shown):
     def epochs(self, total: int) -> Iterator[int]:
         """Yield the numbers of the epochs still to do; the run starts, or goes on, here, and is finished at the end."""
         check_loop_count("run.epochs(total), how many epochs the whole run has,", total, at_least=0)
+        self.cursor.refuse_epochs_begun_again(self.directory)
         self.session.start()
         return LoopNumbers(self._loop.epochs(total, self), f"run.epochs({total})")
 

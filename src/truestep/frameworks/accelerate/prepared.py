@@ -29,7 +29,9 @@ def refuse_unprepared(accelerator: Any, loader: Any, directory: Any) -> None:
             f'ts.accelerate.ExactResume(accelerator, loader, "{folder}").'
         )
     if kinds[0] != "accelerator":
-        raise OptionError(f"ts.accelerate.ExactResume was given {a_type(accelerator)} where the Accelerator stands. Write {_CALL}.")
+        raise OptionError(
+            f"ts.accelerate.ExactResume was given {a_type(accelerator)} where the Accelerator stands. Write {_CALL}."
+        )
     if kinds[1] != "loader":
         what, line = _instead_of_loader(loader)
         raise OptionError(
@@ -53,7 +55,9 @@ def _kind(given: Any) -> str:
     if isinstance(given, str | Path):
         return "directory"
     # a wrapper of a DataLoader that hands on its attributes is gone through as one
-    is_one = hasattr(given, "__iter__") and any(getattr(given, name, None) is not None for name in ("batch_sampler", "sampler"))
+    is_one = hasattr(given, "__iter__") and any(
+        getattr(given, name, None) is not None for name in ("batch_sampler", "sampler")
+    )
     is_stream = isinstance(getattr(given, "dataset", None), IterableDataset)
     return "loader" if isinstance(given, DataLoader) or is_one or is_stream else "other"
 
@@ -65,7 +69,10 @@ def _instead_of_loader(given: Any) -> tuple[str, str]:
         if loaders and any(isinstance(each, nn.Module | torch.optim.Optimizer) for each in given):
             return f"all that prepare returned, {a_type(given)} with the loader at {loaders[0]},", _PREPARED
         if loaders:
-            return f"{a_type(given)} of {counted(len(loaders), 'loader')}", "loader, test_loader = accelerator.prepare(loader, test_loader)"
+            return (
+                f"{a_type(given)} of {counted(len(loaders), 'loader')}",
+                "loader, test_loader = accelerator.prepare(loader, test_loader)",
+            )
         return f"{a_type(given)} of {len(given)}", _MADE
     return a_type(given), _PREPARED if isinstance(given, nn.Module | torch.optim.Optimizer) else _MADE
 
