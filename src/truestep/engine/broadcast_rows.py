@@ -8,20 +8,13 @@ that shape are refused; a mean of all, or of each row, has another one, and is r
 from typing import Any
 
 from truestep.core.frames import warn_user
-from truestep.engine.losses import LossOutput
+from truestep.engine.losses import MOST_NODES, LossOutput, shape_given
 
-_MOST_NODES = 64
 _MEETING = ("Sub", "Rsub", "Expand")  # a difference by hand, and what torch's own losses do to their inputs
 _ON_PURPOSE = (
     *("Unsqueeze", "View", "Reshape", "Expand", "Transpose", "Permute", "T", "UnsafeView"),
     *("Alias", "Index", "Slice"),
 )
-
-
-def shape_given(node: Any) -> tuple[int, ...]:
-    """Return the shape of what an operation gave."""
-    given = getattr(node, "_input_metadata", None)
-    return tuple(given[0].shape) if given else (-1,)
 
 
 def tell_of_broadcast_rows(names: str, part: LossOutput) -> None:
@@ -39,7 +32,7 @@ def _meets_all(node: Any, count: int) -> bool:
     """
     waiting: list[Any] = [node]
     seen: set[Any] = set()
-    while waiting and len(seen) < _MOST_NODES:
+    while waiting and len(seen) < MOST_NODES:
         node = waiting.pop()
         if node is None or node in seen or shape_given(node) not in ((), (count,), (count, count)):
             continue

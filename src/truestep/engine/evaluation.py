@@ -23,7 +23,7 @@ from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
 from truestep.engine.data.source import BatchSource, MadeBatch
-from truestep.engine.losses import Weighted, negative_loss_weights
+from truestep.engine.losses import Weighted, each_with_each, negative_loss_weights
 from truestep.engine.memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
@@ -269,8 +269,6 @@ class _Totals:
                 "bring all to one shape, for example (batch,)."
             )
         if weights is None and values.numel() != (num_examples or len(values)):
-            from truestep.engine.broadcast_sides import each_with_each
-
             raise LossError(
                 f"The function to evaluate returned {name!r} of shape {tuple(values.shape)} for "
                 f"{counted(num_examples or len(values), 'example')}; return one value per example, or ts.weighted(values, weights) "

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.origins import PASSES, WatchedOrigin, WatchedOrigins
@@ -204,12 +204,6 @@ def _weighed(operation: str, first: Any, second: Any) -> list[tuple[Any, Any]]:
     return next(([each] for each in both if _has_graph(each[1]) and not _has_graph(each[0])), [])
 
 
-def _is_tensor(value: Any) -> bool:
-    from torch import Tensor  # to read code loads no torch
-
-    return isinstance(value, Tensor)
-
-
 def _node(value: Tensor) -> Any:
     """Return what a value's graph begins with, a leaf itself; None where it has none."""
     if not value.requires_grad:
@@ -226,3 +220,9 @@ def _has_graph(value: Any) -> bool:
 
 def _is_single(value: Any) -> bool:
     return isinstance(value, (int, float)) or (_is_tensor(value) and value.numel() == 1)
+
+
+def _is_tensor(value: Any) -> TypeGuard[Tensor]:
+    from torch import Tensor  # not where training code is only read
+
+    return isinstance(value, Tensor)
