@@ -96,3 +96,49 @@ def test_pairs_on_purpose_are_not_told(loss, tmp_path):
 
 def test_a_batch_of_one_has_no_other(tmp_path):
     assert said_of(MEANS["square"], tmp_path, size=1) == ""
+
+
+COLUMNS = {
+    "difference": lambda a, b: (a - b).square(),
+    "the other way round": lambda a, b: 0.5 * (b - a).abs(),
+    "weighted": lambda a, b: torch.tensor([1.0, 2.0, 3.0, 4.0]) * (a - b).pow(2),
+    "of torch's": lambda a, b: F.mse_loss(a, b, reduction="none"),
+    "ratio": lambda a, b: -(a.exp() * b),
+    "clipped": lambda a, b: -torch.min(a.exp() * b, a.exp().clamp(0.8, 1.2) * b),
+}
+
+
+def refused(loss, tmp_path):
+    run = ts.Run(tmp_path, quiet=True, progress=False, doctor=False)
+    net = run.learner(HEADS["linear"](), lambda p: torch.optim.SGD(p, lr=0.1))
+    x = torch.linspace(0, 1, 3 * SIZE).view(SIZE, 3)
+    with pytest.raises(ts.LossError) as told:
+        net.update(lambda batch: loss(net(batch[0]), batch[1]), (x, x.sum(1)))
+    run.close()
+    return str(told.value)
+
+
+@pytest.mark.filterwarnings("ignore:Using a (input|target) size:UserWarning")  # torch's own
+@pytest.mark.parametrize("name", COLUMNS)
+def test_a_table_of_all_against_all_names_the_side_with_the_axis_too_many(name, tmp_path):
+    loss = COLUMNS[name]
+    outputs = refused(loss, tmp_path / "outputs")
+    assert "outputs of shape (4, 1) and targets of shape (4,) were" in outputs
+    assert "compared: outputs.squeeze(1)." in outputs
+    targets = refused(lambda a, b: loss(a[:, 0], b[:, None]), tmp_path / "targets")
+    assert "outputs of shape (4,) and targets of shape (4, 1) were" in targets
+    assert "compared: targets.squeeze(1)." in targets
+    said_of(lambda a, b: loss(a[:, 0], b), tmp_path / "right")
+
+
+@pytest.mark.parametrize(
+    "loss",
+    [
+        lambda a, b: (a[:, 0] - a).square(),  # both sides carry a gradient
+        lambda a, b: (a - a.T + b).square(),
+        lambda a, b: a[:, 0].expand(4, 4) - b[:, None] + a,
+        lambda a, b: F.linear(a, torch.ones(4, 1, requires_grad=True)),  # no broadcast at all
+    ],
+)
+def test_where_the_side_is_not_known_both_are_named(loss, tmp_path):
+    assert "outputs.squeeze(1) or targets.squeeze(1)" in refused(loss, tmp_path)

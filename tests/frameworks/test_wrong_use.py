@@ -193,13 +193,13 @@ from transformers import GPT2Config, GPT2LMHeadModel, Trainer, TrainingArguments
 from truestep.transformers import ExactResume
 
 def train(exact, samples=16, batch_size=4, accumulation=1, epochs=1, callbacks=None, workers=0, rate=0.1, seed=42,
-    given=None, theirs="theirs", **model):
+    data_seed=None, given=None, theirs="theirs", **model):
     model = {"n_embd": 4, "n_layer": 1, **model}
     config = GPT2Config(vocab_size=8, n_positions=4, n_head=1, bos_token_id=0, eos_token_id=0, **model)
     arguments = TrainingArguments(
         theirs, per_device_train_batch_size=batch_size, num_train_epochs=epochs, save_strategy="steps", save_steps=2,
         learning_rate=rate, gradient_accumulation_steps=accumulation, report_to="none", use_cpu=True, disable_tqdm=True,
-        dataloader_num_workers=workers, seed=seed,
+        dataloader_num_workers=workers, seed=seed, data_seed=data_seed,
     )
     data = [{"input_ids": torch.arange(4), "labels": torch.arange(4)} for _ in range(samples)]
     callbacks = [exact] if callbacks is None else callbacks
@@ -211,6 +211,7 @@ said = {}
 cases = {
     "samples": {"samples": 24}, "batch_size": {"batch_size": 2}, "accumulation": {"accumulation": 2},
     "model": {"n_embd": 8}, "layers": {"n_layer": 2},
+    "seed": {"seed": 1}, "data seed": {"data_seed": 1}, "both seeds": {"seed": 1, "data_seed": 1},
 }
 for name, habits in cases.items():
     try:
@@ -246,7 +247,7 @@ try:
     said["called"] = "nothing"
 except ts.OptionError as error:
     said["called"] = str(error)
-train(ExactResume("exact"), epochs=2, workers=1, rate=5.0, seed=4)
+train(ExactResume("exact"), epochs=2, workers=1, rate=5.0, seed=4, data_seed=42)
 forgotten = ExactResume("forgotten")
 train(forgotten, callbacks=[])
 print(json.dumps(said))
@@ -292,7 +293,7 @@ SAYS = {
         "never saved": "Make it the last line of the body",
         "saved behind": "never called",
         "loader": "Take the batches from exact",
-        "crossed": "where the Accelerator stands",
+        "crossed": "they are exchanged. Write ts.accelerate.ExactResume(accelerator, loader, ",
         "model": "where the training loader that accelerator.prepare returned stands",
     },
     TRANSFORMERS: {
@@ -301,6 +302,9 @@ SAYS = {
         "accumulation": "the number of batches to a step was 1, and is 2",
         "model": "and is (8, 8) (and ",
         "layers": "was not there, and is (4,) (and 11 more)",
+        "seed": "of another order of the samples: the seed was 42, and is 1",
+        "data seed": "of another order of the samples: the seed was 42, and is 1",
+        "both seeds": "of another order of the samples: the seed was 42, and is 1",
         "file": "names a file",
         "callback as path": "trainer.train(resume_from_checkpoint=exact.checkpoint)",
         "called": "no method to call. Write trainer.train(resume_from_checkpoint=exact.checkpoint)",

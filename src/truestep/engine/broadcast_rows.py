@@ -8,9 +8,8 @@ that shape are refused; a mean of all, or of each row, has another one, and is r
 from typing import Any
 
 from truestep.core.frames import warn_user
-from truestep.engine.losses import LossOutput
+from truestep.engine.losses import MOST_NODES, LossOutput, shape_given
 
-_MOST_NODES = 64
 _MEETING = ("Sub", "Rsub", "Expand")  # a difference by hand, and what torch's own losses do to their inputs
 _ON_PURPOSE = (
     *("Unsqueeze", "View", "Reshape", "Expand", "Transpose", "Permute", "T", "UnsafeView"),
@@ -33,24 +32,18 @@ def _meets_all(node: Any, count: int) -> bool:
     """
     waiting: list[Any] = [node]
     seen: set[Any] = set()
-    while waiting and len(seen) < _MOST_NODES:
+    while waiting and len(seen) < MOST_NODES:
         node = waiting.pop()
-        if node is None or node in seen or _shape(node) not in ((), (count,), (count, count)):
+        if node is None or node in seen or shape_given(node) not in ((), (count,), (count, count)):
             continue
         seen.add(node)
         below = [each for each, _ in node.next_functions if each is not None]
-        if _shape(node) and node.name().startswith(_MEETING) and len(below) == 1:
-            is_column = _shape(below[0]) == (count, 1) and not below[0].name().startswith(_ON_PURPOSE)
+        if shape_given(node) and node.name().startswith(_MEETING) and len(below) == 1:
+            is_column = shape_given(below[0]) == (count, 1) and not below[0].name().startswith(_ON_PURPOSE)
             if is_column and "AccumulateGrad" not in below[0].name():
                 return True
         waiting += below
     return False
-
-
-def _shape(node: Any) -> tuple[int, ...]:
-    """Return the shape of what an operation gave."""
-    given = getattr(node, "_input_metadata", None)
-    return tuple(given[0].shape) if given else (-1,)
 
 
 _BROADCAST = (

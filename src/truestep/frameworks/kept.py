@@ -20,6 +20,7 @@ from truestep.core.call_site import calls_what_it_reads
 from truestep.core.errors import OptionError, check_number
 from truestep.core.wording import a_type
 from truestep.frameworks.passes import refuse_processes
+from truestep.run.directory import CONFIG
 from truestep.run.owner import HOLDERS, take_over_run
 from truestep.run.user_state import decode_run_state, encode_run_state
 
@@ -58,12 +59,21 @@ class KeptCheckpoints:
     @cached_property
     def _store(self) -> CheckpointStore:
         refuse_processes(_number_of_processes(), "this launch")
+        config = self.directory / CONFIG
+        if config.is_file() and '"schema_version"' in config.read_text(encoding="utf-8", errors="replace"):
+            self._refuse_run()
         take_over_run(self.directory)
         store = CheckpointStore(self.directory / "checkpoints", retention=self._retention, background=False)
         HOLDERS[str(self.directory)] = self
         for left in self.directory.glob(f"{_SCRATCH}*"):
             shutil.rmtree(left)
         return store
+
+    def _refuse_run(self) -> None:
+        raise OptionError(
+            f"{self.directory} is the folder of a ts.Run, and ExactResume goes on from checkpoints of its own alone. Nothing was "
+            'deleted there. Write another folder, directory="runs/exact", say.'
+        )
 
     @cached_property
     def newest(self) -> KeptCheckpoint | None:
@@ -73,10 +83,7 @@ class KeptCheckpoints:
             return None
         if "name" not in found.state:
             self.give_up()
-            raise OptionError(
-                f"{self.directory} holds the checkpoints of a ts.Run, and ExactResume goes on from its own alone: the run's would be "
-                'thinned out among them. Nothing was changed. Write another directory, directory="runs/exact", say.'
-            )
+            self._refuse_run()
         folder = self.directory / "from-checkpoint"
         shutil.rmtree(folder, ignore_errors=True)
         path = folder / found.state["name"]

@@ -5,12 +5,13 @@ from __future__ import annotations
 
 import weakref
 from dataclasses import dataclass, replace
-from typing import Any
-
-from torch import Tensor
+from typing import TYPE_CHECKING, Any, TypeGuard
 
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.origins import PASSES, WatchedOrigin, WatchedOrigins
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 MAX_SUMS = 4096  # numbers; then what is remembered is forgotten
 MAX_TERMS = 256  # of one loss; one of more, with a penalty for each weight, is not taken apart
@@ -153,7 +154,7 @@ def _row_parts(operation: str, args: tuple[Any, ...]) -> list[tuple[float, Any]]
     A single number is added for each example.
     """
     # an index may be a NumPy array, a list or a range: of an operation's values only tensors are added up
-    rows = [each for each in args if isinstance(each, Tensor) and each.dim() == 1 and each.numel() > 1]
+    rows = [each for each in args if _is_tensor(each) and each.dim() == 1 and each.numel() > 1]
     if not rows or any(each.shape != rows[0].shape for each in rows):
         return []
     if len(args) == 1:
@@ -180,7 +181,7 @@ def _parts(operation: str, args: tuple[Any, ...]) -> list[tuple[Any, Any]]:
     if operation == "stack":
         values = args[0] if isinstance(args[0], (list, tuple)) else ()
         return [(1.0, each) for each in values] if all(map(_is_single, values)) else []
-    if operation in _PASSING and isinstance(args[0], Tensor):
+    if operation in _PASSING and _is_tensor(args[0]):
         return [(1 / max(args[0].numel(), 1) if operation == "mean" else 1.0, args[0])]
     if not all(map(_is_single, args)):
         return []
@@ -218,4 +219,10 @@ def _has_graph(value: Any) -> bool:
 
 
 def _is_single(value: Any) -> bool:
-    return isinstance(value, (int, float)) or (isinstance(value, Tensor) and value.numel() == 1)
+    return isinstance(value, (int, float)) or (_is_tensor(value) and value.numel() == 1)
+
+
+def _is_tensor(value: Any) -> TypeGuard[Tensor]:
+    from torch import Tensor  # not where training code is only read
+
+    return isinstance(value, Tensor)

@@ -1,0 +1,228 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What is given to Accelerate's `ExactResume` is looked at where it is made, and each step where it is saved."""
+
+import json
+
+import pytest
+
+import frameworks
+
+pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
+
+MADE = """
+import json, os, shutil
+from pathlib import Path
+import torch, truestep as ts
+from accelerate import Accelerator
+from accelerate.utils import DataLoaderConfiguration
+from torch.utils.data import DataLoader, IterableDataset, TensorDataset
+
+X = torch.randn(32, 4)
+said = {}
+
+def say(name, case):
+    try:
+        said[name] = case() or "nothing"
+    except ts.OptionError as error:
+        said[name] = str(error)
+
+def prepared(accumulation=1, seed=0, **made):
+    torch.manual_seed(seed)
+    accelerator = Accelerator(cpu=True, gradient_accumulation_steps=accumulation, **made)
+    net = torch.nn.Sequential(torch.nn.Linear(4, 4), torch.nn.Dropout(0.1), torch.nn.Linear(4, 1))
+    made = accelerator.prepare(net, torch.optim.AdamW(net.parameters(), lr=0.01), DataLoader(X, 4, shuffle=True))
+    return accelerator, *made
+"""
+
+GIVEN = """
+class Stream(IterableDataset):
+    def __iter__(self):
+        return iter(X)
+
+class HandsOn:
+    def __init__(self, loader):
+        self.loader = loader
+    def __iter__(self):
+        return iter(self.loader)
+    def __getattr__(self, name):
+        return getattr(self.loader, name)
+
+class Own:
+    def __iter__(self):
+        return iter([X])
+
+accelerator, net, optimizer, loader = prepared()
+
+def make(*given, **named):
+    exact = ts.accelerate.ExactResume(*given, every_n_batches=1, **named)
+    for _ in exact:
+        exact.save_state()
+    exact.close()
+
+given = {
+    "batches": list(loader), "none": [], "generator": (batch for batch in loader), "map": map(len, loader), "rows": X,
+    "data set": TensorDataset(X), "array": X.numpy(), "own": Own(), "all": (net, optimizer, loader), "net": net,
+    "optimizer": optimizer, "loaders": (loader, loader), "number": 3, "prepared": loader, "unprepared": DataLoader(X, 4),
+    "stream": accelerator.prepare(DataLoader(Stream(), 4)), "hands on": HandsOn(loader),
+}
+for name, each in given.items():
+    say(name, lambda: make(accelerator, each, name))
+say("folder second", lambda: make(accelerator, "second", loader))
+say("loader first", lambda: make(loader, accelerator, "first"))
+say("folder first", lambda: make(Path("first"), accelerator, loader))
+say("named", lambda: make(accelerator=loader, loader="named", directory=accelerator))
+say("no accelerator", lambda: make(optimizer, loader, "optimizer"))
+for folder in (None, "", 3):
+    say(f"folder {folder!r}", lambda: make(accelerator, loader, folder))
+print(json.dumps(said))
+"""
+
+RIGHT = ("prepared", "unprepared", "stream", "hands on")
+NO_LOADER = "where the training loader that accelerator.prepare returned stands. Write "
+MADE_LOADER = f"{NO_LOADER}loader = accelerator.prepare(DataLoader(data_set, batch_size=32, shuffle=True))"
+ALL = f"{NO_LOADER}net, optimizer, loader = accelerator.prepare(net, optimizer, loader)"
+GIVEN_SAYS = {
+    **dict.fromkeys(
+        ("batches", "none", "generator", "map", "rows", "data set", "array", "own", "number"), MADE_LOADER
+    ),
+    **dict.fromkeys(("net", "optimizer"), ALL),
+    "all": f"a tuple with the loader at [2], {ALL}",
+    "loaders": f"a tuple of 2 loaders {NO_LOADER}loader, test_loader = accelerator.prepare(loader, test_loader)",
+    "folder second": 'exchanged. Write ts.accelerate.ExactResume(accelerator, loader, "second").',
+    "loader first": 'exchanged. Write ts.accelerate.ExactResume(accelerator, loader, "first").',
+    "folder first": 'exchanged. Write ts.accelerate.ExactResume(accelerator, loader, "first").',
+    "named": 'exchanged. Write ts.accelerate.ExactResume(accelerator, loader, "named").',
+    "no accelerator": "where the Accelerator stands. Write ts.accelerate.ExactResume(accelerator, loader, directory).",
+    **dict.fromkeys(("folder None", "folder ''", "folder 3"), 'Write directory="runs/exact", say.'),
+    **dict.fromkeys(RIGHT, "nothing"),
+}
+
+STEPS = """
+def train(habit, folder, accumulation, every, killed=None):
+    accelerator, net, optimizer, loader = prepared(accumulation)
+    exact = ts.accelerate.ExactResume(accelerator, loader, folder, every_n_batches=every)
+    done = 0
+    try:
+        for epoch in range(exact.epoch, 3):
+            for batch in exact:
+                if done == killed:
+                    raise KeyboardInterrupt
+                done += 1
+                if habit in ("first", "first and last"):
+                    exact.save_state()
+                if habit == "leaves out" and batch[0, 0] > 0.5:
+                    exact.save_state()
+                    continue
+                with accelerator.accumulate(net):
+                    accelerator.backward(net(batch).square().mean())
+                    if habit == "before the step":
+                        exact.save_state()
+                    optimizer.step()
+                    optimizer.zero_grad()
+                    if habit == "inside":
+                        exact.save_state()
+                if habit in ("last", "first and last", "leaves out", "steps behind the pass"):
+                    exact.save_state()
+                if habit == "folder":
+                    exact.save_state("elsewhere")
+            if habit == "steps behind the pass":
+                accelerator.backward(net(X[:4]).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+    finally:
+        exact.close()
+    return [each.detach().clone() for each in net.parameters()]
+
+def goes_on(habit, accumulation, every):
+    for folder in ("whole", "killed"):
+        shutil.rmtree(folder, ignore_errors=True)
+    whole = train(habit, "whole", accumulation, every)
+    try:
+        train(habit, "killed", accumulation, every, 13)
+    except KeyboardInterrupt:
+        pass
+    return "same bits" if all(map(torch.equal, whole, train(habit, "killed", accumulation, every))) else "other bits"
+
+for habit in HABITS:
+    for accumulation, every in ((1, 1), (1, 3), (2, 1), (2, 3)):
+        say(f"{habit}, {accumulation}, {every}", lambda: goes_on(habit, accumulation, every))
+        if said[f"{habit}, {accumulation}, {every}"] != "same bits":
+            found = sorted(each.name for each in Path("whole").rglob("manifest.json"))
+            assert not found or habit == "folder", found  # nothing was saved of a batch that was not trained on
+print(json.dumps(said))
+"""
+BEHIND = "An optimizer steps behind exact.save_state() in the body"
+HABITS = {
+    **dict.fromkeys(("first", "first and last", "before the step"), BEHIND),
+    "folder": "exact.save_state() takes no folder, and was given 'elsewhere'",
+    **dict.fromkeys(("last", "inside", "leaves out", "steps behind the pass"), "same bits"),
+}
+
+OTHERS = """
+def begun(folder, seed, **configured):
+    accelerator, net, optimizer, loader = prepared(seed=seed, dataloader_config=DataLoaderConfiguration(**configured))
+    exact = ts.accelerate.ExactResume(accelerator, loader, folder, every_n_batches=3)
+    try:
+        for batch in exact:
+            accelerator.backward(net(batch).square().mean())
+            optimizer.step()
+            optimizer.zero_grad()
+            exact.save_state()
+    finally:
+        exact.close()
+
+begun("seedable", 0, use_seedable_sampler=True)
+say("its seed", lambda: begun("seedable", 1, use_seedable_sampler=True))
+begun("data seed", 0, use_seedable_sampler=True, data_seed=5)
+say("the data's seed", lambda: begun("data seed", 0, use_seedable_sampler=True, data_seed=6))
+say("the same data's seed", lambda: begun("data seed", 1, use_seedable_sampler=True, data_seed=5))
+begun("plain", 0)
+say("no seed of its own", lambda: begun("plain", 1))
+
+run = ts.Run("run", seed=0, doctor=False)
+learner = run.learner(torch.nn.Linear(4, 1), lambda parameters: torch.optim.SGD(parameters, lr=0.1))
+rows = run.data((X,), batch_size=8)
+for _ in run.epochs(1):
+    for batch in run.batches(rows):
+        learner.update(lambda batch: learner(batch[0]).square().mean(), batch)
+run.finish()
+shutil.copytree("run", "checkpoints alone")
+os.remove("checkpoints alone/config.json")
+for folder in ("run", "checkpoints alone"):
+    before = sorted(map(str, Path(folder).rglob("*")))
+    say(f"{folder}, lightning", lambda: ts.lightning.ExactResume(folder).checkpoint)
+    say(f"{folder}, transformers", lambda: ts.transformers.ExactResume(folder).checkpoint)
+    say(f"{folder}, accelerate", lambda: begun(folder, 0))
+    assert set(before) <= set(map(str, Path(folder).rglob("*")))
+print(json.dumps(said))
+"""
+OTHERS_SAYS = {
+    "its seed": "of another order of the samples: the seed was 0, and is 1",
+    "the data's seed": "of another order of the samples: the seed was 5, and is 6",
+    "the same data's seed": "nothing",
+    "no seed of its own": "nothing",
+    **{
+        f"{folder}, {library}": "is the folder of a ts.Run"
+        for folder in ("run", "checkpoints alone")
+        for library in ("lightning", "transformers", "accelerate")
+    },
+}
+
+
+@pytest.mark.parametrize(
+    ("program", "says"),
+    [
+        pytest.param(GIVEN, GIVEN_SAYS, id="given"),
+        pytest.param(f"HABITS = {list(HABITS)}\n{STEPS}", HABITS, id="steps"),
+        pytest.param(OTHERS, OTHERS_SAYS, id="others"),
+    ],
+)
+def test_a_wrong_use_is_named_and_a_right_one_is_not(program, says, tmp_path):
+    done = frameworks.run("-c", MADE + program, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout.splitlines()[-1])
+    found = {
+        name: says.get(name, says.get(name.partition(",")[0], "?")) in words for name, words in said.items()
+    }
+    assert found == dict.fromkeys(said, True), said
+    assert len(said) >= len(says)
