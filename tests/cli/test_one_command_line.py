@@ -113,7 +113,7 @@ def test_words_find_the_checks_that_have_them(words):
         (["GRAD0O1"], "'GRAD0"),
         (["GRAD20"], "truestep checks GRAD020`"),
         (["grad-20"], "truestep checks GRAD020`"),
-        (["loss_7"], "truestep checks LOSS007`"),
+        (["LOSS7"], "truestep checks LOSS007`"),
         (["GRAD0020"], "truestep checks GRAD020`"),
         (["GRAD998"], "truestep checks grad`"),
         (["bacward-without-zero-grad"], "truestep checks backward without zero grad`"),
