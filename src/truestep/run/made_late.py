@@ -30,9 +30,8 @@ def refuse_in_run_loop(cursor: "RunCursor") -> None:
 def refuse_after_run_start(call: str, holds: str, *, started: bool) -> None:
     """Raise an OptionError where something that checkpoints hold is made after the run had begun."""
     if started:
-        from truestep.run.notebook import (
-            is_interactive_session,
-        )  # here, so that the name of a run loads few modules
+        # here, so that the name of a run loads few modules
+        from truestep.run.notebook import is_interactive_session
 
         again = " In a notebook, run the cell with ts.Run(...) once more, and then this one: the run goes on from its last save."
         raise OptionError(

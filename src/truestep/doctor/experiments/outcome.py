@@ -69,9 +69,8 @@ class ChildOutcome:
     cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line
     scores_samples: bool = False  # whether log_prob was asked of values without a graph
     lost_results: list[str] = field(default_factory=list)  # layers, each with its line
-    unread_values: dict[str, list[str]] = field(
-        default_factory=dict
-    )  # parameters that it is computed from, by the value's name and line
+    # parameters that it is computed from, by the value's name and line
+    unread_values: dict[str, list[str]] = field(default_factory=dict)
     values: dict[str, list[float]] = field(
         default_factory=dict
     )  # that each batch of an epoch gave, by the line

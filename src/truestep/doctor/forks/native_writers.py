@@ -27,13 +27,10 @@ _REFUSED = re.compile(
 _EXCHANGED = ("safe_open", "serialize_file")
 # names of the modules that have imported a function of safetensors under its name
 _holders: dict[str, set[str]] = {name: set() for name in _EXCHANGED}
-_not_done: list[
-    str
-] = []  # modules that are looked at each time: the user's, and what is still being imported
-_last: tuple[int, str] = (
-    0,
-    "",
-)  # how many modules there were at the last look, and which of them was the last
+# modules that are looked at each time: the user's, and what is still being imported
+_not_done: list[str] = []
+# how many modules there were at the last look, and which of them was the last
+_last: tuple[int, str] = (0, "")
 
 
 def look_for_holders() -> None:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 RENEWED_SECONDS = 1.0  # a busy rank's sign of life; one that waits gives one each time it looks around
 WITH_STATISTICS = " (batch normalisation takes statistics)"
 STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
+# what is told of a rank that hangs; a launch knows by it whom it had to end
+DID_NOT_COME, SHOWS_NO_LIFE = "did not come to", "has shown no sign of life"
 GRACE_SECONDS = 6.0  # for gloo to say itself that a rank's process is gone
 
 
@@ -103,14 +105,14 @@ class RankLookout:
         waits = f"waits for {sign.place}" if ahead else "is still at work elsewhere"
         return self._text(
             rank,
-            f"did not come to {self._what} within {self._limit}: it {self._trouble(rank) or waits}. Every rank must come to "
+            f"{DID_NOT_COME} {self._what} within {self._limit}: it {self._trouble(rank) or waits}. Every rank must come to "
             "the same updates, evaluations and ends of passes; for work that takes longer write ts.Run(timeout_seconds=...)",
         )
 
     def _shows_no_life(self, rank: int, sign: RankSignOfLife) -> tuple[int, str]:
         did = f"was busy ({sign.busy})" if sign.busy is not None else f"had come to {self._what}"
         why = self._trouble(rank) or "hangs, or its machine is out of reach"
-        still = f"has shown no sign of life for {STILL_SECONDS:g} seconds"
+        still = f"{SHOWS_NO_LIFE} for {STILL_SECONDS:g} seconds"
         return self._text(rank, f"{did}, and {still}: it {why}")
 
     def _nothing_arrives(self) -> tuple[int, str]:

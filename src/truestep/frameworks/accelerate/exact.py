@@ -68,9 +68,8 @@ class ExactResume(HelpfulAttributes):
         # Accelerate's loader drops what is done: of a stream it takes a pass with nothing left for an error
         self._passes = KeyedPasses(lambda *_: 0)
         self._epoch = self._batches = self._since = self._saved = 0
-        self._is_epoch_asked = self._is_in_pass = self._is_save_called = self._is_body_saved = (
-            self._is_trained
-        ) = False
+        self._is_epoch_asked = self._is_in_pass = self._is_trained = False
+        self._is_save_called = self._is_body_saved = False
         self._place: dict[str, Any] = {}
         self._unkept: list[Any] | None = None
         self._watch_steps()

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from truestep.core.frames import is_library_file
+from truestep.engine.processes.lookout import DID_NOT_COME, SHOWS_NO_LIFE
 from truestep.explainer.logs.reading import ErrorInLog, decode_error_log, read_error_log
 
-# what the others say of a rank that hung, which this launch had to end (engine/processes/lookout.py)
-_HUNG = ("did not come to", "has shown no sign of life")
+# what the others say of a rank that hung, which this launch had to end
+_HUNG = (DID_NOT_COME, SHOWS_NO_LIFE)
 
 
 class LaunchedDeath(NamedTuple):

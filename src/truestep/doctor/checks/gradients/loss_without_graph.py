@@ -15,10 +15,8 @@ from truestep.doctor.source.values import argument, constant, literal, seen_thro
 
 _COPIES = operations(numbers="copied")
 _KEEPS_GRAPH = ("as_tensor", "asarray")  # of a tensor; of a number they make a new one
-_LEAVES = (
-    "torch.nn.Parameter",
-    "torch.nn.parameter.Parameter",
-)  # they ask for a gradient unless told otherwise
+# they ask for a gradient unless told otherwise
+_LEAVES = ("torch.nn.Parameter", "torch.nn.parameter.Parameter")
 _TEXT = "The loss was made anew from a number: it has no graph behind it."
 
 

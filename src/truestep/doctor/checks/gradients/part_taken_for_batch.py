@@ -12,28 +12,16 @@ from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.uses import names_read
 from truestep.doctor.source.values import argument, constant, is_call_of, literal, value_origins
 
-_LINEAR = frozenset(
-    ("mean", "sum")
-)  # of a part they are a share of the batch's, as long as they are only added
+# of a part they are a share of the batch's, as long as they are only added
+_LINEAR = frozenset(("mean", "sum"))
+# without a dimension they go over all numbers
 _OVER_ALL = operations(numbers="averaged reduced") | {
-    "max",
-    "min",
-    "std_mean",
-    "var_mean",
-    "quantile",
-    "median",
+    *("max", "min", "std_mean", "var_mean", "quantile", "median")
 }
-"""Without a dimension they go over all numbers."""
 _ALONG = operations(numbers="share log-share") | {"argsort", "sort", "cumsum", "roll", "flip"}
 _DIMENSION_SECOND = ("norm", "quantile", "median", "roll")  # among a method's arguments
-_OUTSIDE = operations(graph="left") | {
-    "print",
-    "log",
-    "append",
-    "float",
-    "int",
-    "len",
-}  # given to these it is no part of a loss
+# given to these it is no part of a loss
+_OUTSIDE = operations(graph="left") | {*("print", "log", "append", "float", "int", "len")}
 _DEEP = 2  # from a loss to a function of the program that takes the statistic
 _TRANSPOSES = ("T", "mT", "t")
 _TURNS = operations(shape="turned") | {*_TRANSPOSES}

@@ -78,9 +78,8 @@ class ErrorMadeLarge(Watcher):
     code = "LOSS050"
 
     def __init__(self) -> None:
-        self.opposed: set[int] = (
-            set()
-        )  # optimizers that make some error small: the other way is meant beside it
+        # optimizers that make some error small: the other way is meant beside it
+        self.opposed: set[int] = set()
         self.moved: set[int] = set()  # whose weights something else changes as well
         self.sums: dict[int, list[float]] = {}  # of a few weights, as a step left them
         self.applied: set[int] = set()  # models, by their identities, with a graph, since the last step

@@ -120,9 +120,8 @@ def _times(loop: ast.AST) -> ast.expr | None:
 
 def _same_text(module: SourceModule, node: ast.expr) -> frozenset[str]:
     """Return what a number is read from: the constants, by their places, or the options, by their names."""
-    found = [
-        each or node for each in value_origins(module, node)
-    ]  # what comes from out of sight is told by its name
+    # what comes from out of sight is told by its name
+    found = [each or node for each in value_origins(module, node)]
     return frozenset(
         f"{id(each)}" if isinstance(each, ast.Constant) else ast.unparse(each).removeprefix("self.")
         for each in found
