@@ -18,7 +18,7 @@ from truestep.frameworks.accelerate.prepared import (
     refuse_unprepared,
     unkept_schedules,
 )
-from truestep.frameworks.beginning import Beginning
+from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
@@ -77,14 +77,15 @@ class ExactResume(HelpfulAttributes):
 
     def _load_state(self) -> None:
         begun, accelerator = self._begun, self._accelerator
-        begun.optimizers(prepared_optimizers(accelerator))
+        schedules = (*getattr(accelerator, "_schedulers", ()), *getattr(accelerator, "_custom_objects", ()))
+        begun.made(accelerator, made_optimizers(prepared_optimizers(accelerator)), made_schedules(schedules))
         begun.model(*getattr(accelerator, "_models", ()))
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
         begun.seed()  # before Accelerate loads the streams
         if (newest := self._kept.newest) is not None:
             accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
-            self._kept.say_going_on()
+        begun.say_going_on()
         self._passes.begin(self._place)
 
     def _watch_steps(self) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.frameworks.beginning import Beginning
+from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
@@ -84,8 +84,9 @@ class ExactResume(HelpfulAttributes, Callback):
             self._await_pass(trainer)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Look at the optimizers, before Lightning loads the state of those that were saved into them."""
-        self._begun.optimizers(trainer.optimizers)
+        """Look at optimizers and schedules, before Lightning loads the state of those that were saved into them."""
+        schedules = made_schedules(each.scheduler for each in trainer.lr_scheduler_configs)
+        self._begun.made(trainer, made_optimizers(trainer.optimizers), schedules)
 
     def state_dict(self) -> dict[str, Any]:
         """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
@@ -109,7 +110,7 @@ class ExactResume(HelpfulAttributes, Callback):
             self._await_pass(trainer)
             iter(trainer.fit_loop._data_fetcher)
         self._passes.stop_waiting()
-        self._kept.say_going_on()
+        self._begun.say_going_on()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the pass that comes for the one that is trained on."""
