@@ -47,7 +47,7 @@ class Beginning:
         self._kept = kept
         self.facts: dict[str, Any] = {}
         self._options: dict[str, Any] = {}
-        self._schedules: list[_Made] = []
+        self._schedules: list[_AsMade] = []
 
     def model(self, *models: Any) -> None:
         """Refuse other weights: the framework would raise its own error, or load a part of them."""
@@ -89,7 +89,7 @@ class Beginning:
                 f"sample is not what a training draws that was not killed. num_workers={before} keeps it."
             )
 
-    def made(self, source: Any, optimizers: "list[_Made]", schedules: "list[_Made]") -> None:
+    def made(self, source: Any, optimizers: "list[_AsMade]", schedules: "list[_AsMade]") -> None:
         """Look at what the code has made, before a checkpoint's state was loaded into it; `source` has options as attributes."""
         for what, made in (("optimizer", optimizers), ("schedule", schedules)):
             self._refuse_others(what, {f"the {what}": ", ".join(each.kind for each in made) or "none"})
@@ -179,7 +179,7 @@ class Beginning:
                 yield name, f"{name} was {_short(before[name])}, and is {_short(value)}"
 
 
-class _Made(NamedTuple):
+class _AsMade(NamedTuple):
     """An optimizer or a schedule as the code makes it."""
 
     kind: str
@@ -202,23 +202,25 @@ class _Made(NamedTuple):
         return found
 
 
-def made_optimizers(optimizers: Iterable[Any]) -> list[_Made]:
+def made_optimizers(optimizers: Iterable[Any]) -> list[_AsMade]:
     """Look at the numbers of their first groups as the code gives them, before a schedule moves them."""
     found = []
     for each in optimizers:
         group = each.param_groups[0]
         given = {**group, "lr": group.get("initial_lr", group.get("lr")), "initial_lr": None}
         options = {name: value for name, value in given.items() if isinstance(value, int | float | None)}
-        found.append(_Made(type(each).__name__, options))
+        found.append(_AsMade(type(each).__name__, options))
     return found
 
 
-def made_by(source: Any, kind: str) -> list[_Made]:
+def made_by(source: Any, kind: str) -> list[_AsMade]:
     """Look at the options from which a framework makes an optimizer."""
-    return [_Made(kind, {name: getattr(source, name) for name in _RESTORED.split() if hasattr(source, name)})]
+    return [
+        _AsMade(kind, {name: getattr(source, name) for name in _RESTORED.split() if hasattr(source, name)})
+    ]
 
 
-def made_schedules(schedules: Iterable[Any]) -> list[_Made]:
+def made_schedules(schedules: Iterable[Any]) -> list[_AsMade]:
     """Look at the numbers and functions of schedules, and of those within them."""
     found = []
     for each, is_over in (
@@ -230,7 +232,7 @@ def made_schedules(schedules: Iterable[Any]) -> list[_Made]:
             "lr_lambda",
         }
         numbers = {name: _plain(vars(each)[name]) for name in sorted(named)}
-        found.append(_Made(type(each).__name__, numbers, each, getattr(each, "lr_lambdas", ()), is_over))
+        found.append(_AsMade(type(each).__name__, numbers, each, getattr(each, "lr_lambdas", ()), is_over))
     return found
 
 
