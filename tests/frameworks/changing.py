@@ -28,8 +28,9 @@ class Stop(BaseException):
 
 
 def net_of():
-    torch.manual_seed(3)
-    return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
+    with torch.random.fork_rng():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Linear(4, 8), nn.Dropout(0.2), nn.Linear(8, 1))
 
 
 class Stopping:
@@ -67,7 +68,7 @@ SCHEDULES = {
 }
 
 
-def by_lightning(folder, stop_at, schedule=None, rate=0.05, seed=1, **options):
+def by_lightning(folder, stop_at, schedule=None, rate=0.05, seed=1, drawn=False, **options):
     import lightning
 
     class Module(lightning.LightningModule):
@@ -87,18 +88,18 @@ def by_lightning(folder, stop_at, schedule=None, rate=0.05, seed=1, **options):
             made = SCHEDULES[schedule]
             return [optimizer], [{"scheduler": made(optimizer), "interval": "step"}] if made else []
 
-    lightning.seed_everything(seed, verbose=False)
     exact, module = ts.lightning.ExactResume(folder, every_n_batches=3), Module()
+    lightning.seed_everything(seed, verbose=False)
     trainer = lightning.Trainer(
         callbacks=[exact], logger=False, enable_checkpointing=False, enable_progress_bar=False,
         enable_model_summary=False, accelerator="cpu", **{"max_epochs": 3, **options},
     )  # fmt: skip
-    loader = DataLoader(ROWS, 8, shuffle=True)
+    loader = DataLoader(torch.rand(64, 4) if drawn else ROWS, 8, shuffle=True)
     trainer.fit(module, loader, DataLoader(ROWS, 32), ckpt_path=exact.checkpoint)
     return [each.tolist() for each in module.net.parameters()]
 
 
-def by_trainer(folder, stop_at, schedule=None, rate=0.05, own=False, **options):
+def by_trainer(folder, stop_at, schedule=None, rate=0.05, own=False, plain=False, drawn=False, **options):
     import transformers
 
     transformers.utils.logging.disable_progress_bar()
@@ -114,6 +115,8 @@ def by_trainer(folder, stop_at, schedule=None, rate=0.05, own=False, **options):
             return {"loss": self.net(x).square().mean()}
 
     exact = ts.transformers.ExactResume(f"{folder}/exact")
+    if plain:
+        options["accelerator_config"] = {"use_seedable_sampler": False}
     arguments = transformers.TrainingArguments(
         f"{folder}/theirs", save_strategy="steps", save_steps=3, report_to=[], learning_rate=rate, use_cpu=True,
         disable_tqdm=True, logging_steps=100, **{"num_train_epochs": 3, **options},
@@ -123,7 +126,8 @@ def by_trainer(folder, stop_at, schedule=None, rate=0.05, own=False, **options):
     if own or schedule:
         optimizer = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9)
         made = (optimizer, SCHEDULES[schedule](optimizer) if schedule else None)
-    rows = [{"x": row} for row in ROWS]
+    transformers.set_seed(arguments.seed)
+    rows = [{"x": row} for row in (torch.rand(64, 4) if drawn else ROWS)]
     trainer = transformers.Trainer(
         net, arguments, train_dataset=rows, eval_dataset=rows, callbacks=[exact], optimizers=made
     )
@@ -132,16 +136,20 @@ def by_trainer(folder, stop_at, schedule=None, rate=0.05, own=False, **options):
     return [each.tolist() for each in net.parameters()]
 
 
-def by_accelerate(folder, stop_at, schedule=None, rate=0.05, registered=False, epochs=3, **options):
+def by_accelerate(
+    folder, stop_at, schedule=None, rate=0.05, registered=False, epochs=3, seed=1, drawn=False, **options
+):
     import accelerate
 
     accelerate.state.AcceleratorState._reset_state()
-    accelerate.utils.set_seed(1)
+    accelerate.utils.set_seed(seed)
     accelerator = accelerate.Accelerator(cpu=True, **options)
     net, stopping = net_of(), Stopping(stop_at)
     optimizer = torch.optim.SGD(net.parameters(), lr=rate, momentum=0.9)
     made = SCHEDULES[schedule](optimizer) if schedule else None
-    net, optimizer, loader = accelerator.prepare(net, optimizer, DataLoader(ROWS, 8, shuffle=True))
+    net, optimizer, loader = accelerator.prepare(
+        net, optimizer, DataLoader(torch.rand(64, 4) if drawn else ROWS, 8, shuffle=True)
+    )
     if made:
         made = (
             accelerator.register_for_checkpointing(made) or made if registered else accelerator.prepare(made)

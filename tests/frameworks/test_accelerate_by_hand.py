@@ -222,7 +222,8 @@ for habit in globals()[KIND]:
         _, second = end_of(habit, "killed", every, stop_at)
         again, third = end_of(habit, "killed", every)
         told[f"{habit.__name__}, {every}, {stop_at}"] = {
-            "end": again if isinstance(again, str) else ("same" if again == whole else "other"), "before": first + second, "said": third}
+            "end": again if isinstance(again, str) else ("same" if again == whole else "other"), "before": first + second,
+            "said": third}
 print(json.dumps(told))
 """
 

@@ -48,6 +48,7 @@ class Beginning:
         self.facts: dict[str, Any] = {}
         self._options: dict[str, Any] = {}
         self._schedules: list[_AsMade] = []
+        self._seed: int | None = None
 
     def model(self, *models: Any) -> None:
         """Refuse other weights: the framework would raise its own error, or load a part of them."""
@@ -105,9 +106,18 @@ class Beginning:
             del self._options["mixed_precision"]
         self._schedules = [each for each in schedules if each.functions]
 
-    def seed(self) -> None:
-        """Say so where the code has set another seed since the training began: its streams go on."""
-        self._say_no_effect("seeds", {"the seed": torch.initial_seed()})
+    def seed(self) -> str:
+        """Keep the seed that the code has set; return how it differs from the one that the training began with."""
+        now = self._seed = torch.initial_seed()
+        self.facts["seeds"] = {"the seed": now, **self._kept.place.get("seeds", {})}
+        before = self.facts["seeds"]["the seed"]
+        return "" if before == now else f" The seed was {before}, and is {now}: put it back."
+
+    def first_batch(self) -> None:
+        """Say so where it is another than when the training began: its streams go on; data that depend on it are refused by now."""
+        now, self._seed = self._seed, None
+        if now is not None:
+            self._say_no_effect("seeds", {"the seed": now})
 
     def step(self, now: int | None, call: str) -> None:
         """Refuse to begin at another step than that of the newest checkpoint."""
@@ -118,13 +128,15 @@ class Beginning:
                 f"{call}, or {_EMPTY}"
             )
 
-    def epochs(self, epochs: float | None, option: str) -> None:
-        """Refuse fewer epochs than are done: nothing would be trained, in silence."""
-        done = self._kept.place.get("pass", 0)
-        if epochs is not None and 0 < epochs < done:
+    def length(self, option: str, asked: float | None, done: float, given: float | None = None) -> None:
+        """Refuse an end that lies before the checkpoint: nothing would be trained. A training that is over stays over."""
+        unit = option if given is None else "steps"  # which several options may say
+        before = self._kept.place.get("lengths", {}).get(unit, asked)
+        self.facts.setdefault("lengths", {})[unit] = asked
+        if self._kept.newest is not None and asked and 0 < asked <= done and not asked == done == before:
             raise OptionError(
-                f"{self._kept.directory} holds a checkpoint of a training that has done {done} epochs, and {option}={epochs:g} "
-                f"asks for fewer, so nothing would be trained. Write {option}={done + 1}, or more, or {_EMPTY}"
+                f"{self._kept.directory} holds a checkpoint of step {self._kept.newest.step}, and {option}={given or asked:g} asks "
+                f"for no more than is done, so nothing would be trained. Write a larger {option}, or {_EMPTY}"
             )
 
     def _refuse_others(self, what: str, now: dict[str, Any]) -> None:

@@ -98,6 +98,11 @@ class KeptCheckpoints:
         """What was kept beside the framework's files; nothing where there is no checkpoint."""
         return {} if self.newest is None else self.newest.place
 
+    @property
+    def step(self) -> int:
+        """The step of the newest checkpoint; 0 where there is none."""
+        return 0 if self.newest is None else self.newest.step
+
     def path_for(self, call: str) -> str | None:
         """Return the path of the newest checkpoint, for the user to write in a call; None where there is none."""
         if calls_what_it_reads(sys._getframe(2)):

@@ -12,14 +12,14 @@ from torch.optim import Optimizer
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import counted
+from truestep.frameworks.accelerate.gradients import held_gradients, put_gradients_back, stand_of_gradients
+from truestep.frameworks.accelerate.indices import foreign_count
 from truestep.frameworks.accelerate.prepared import (
     prepared_optimizers,
     refuse_stepped,
     refuse_unprepared,
     unkept_schedules,
 )
-from truestep.frameworks.accelerate.gradients import held_gradients, put_gradients_back, stand_of_gradients
-from truestep.frameworks.accelerate.indices import foreign_count
 from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
@@ -89,12 +89,12 @@ class ExactResume(HelpfulAttributes):
         begun.made(accelerator, made_optimizers(prepared_optimizers(accelerator)), made_schedules(schedules))
         begun.model(*getattr(accelerator, "_models", ()))
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
-        begun.seed()  # before Accelerate loads the streams
+        seeds = begun.seed()  # before Accelerate loads the streams
         if (newest := self._kept.newest) is not None:
             accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
         begun.say_going_on()
-        self._passes.begin(self._place)
+        self._passes.begin(self._place, seeds)
 
     def _watch_steps(self) -> None:
         """Have each prepared optimizer of torch's tell of its steps, as long as this lives."""
@@ -244,6 +244,7 @@ class ExactResume(HelpfulAttributes):
     def _go_on(self) -> None:
         """Put the streams where they were at the save, once: the code before the loop may have drawn."""
         self._passes.stop_waiting()
+        self._begun.first_batch()
         if self._place:
             set_loop_random_state(self._place["random"], self._accelerator.device)
             put_gradients_back(self._optimizers, self._place.get("gradients", {}))

@@ -25,7 +25,7 @@ def foreign_count(batches: Any, done: int) -> str | None:
     for _ in range(_MOST_LAYERS):
         found = [each for each in counting if inner & {id(part) for part in _parts_of(each)}]
         inner |= {id(each) for each in found}
-    wrong = [each for each in found if type(each) is not enumerate or each.__reduce__()[1][1] != done]  # type: ignore[index]
+    wrong = [each for each in found if type(each) is not enumerate or each.__reduce__()[1][1] != done]
     return type(wrong[0]).__name__ if wrong else None
 
 

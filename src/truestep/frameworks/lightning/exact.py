@@ -76,10 +76,12 @@ class ExactResume(HelpfulAttributes, Callback):
         refuse_processes(trainer.world_size, "Lightning")
         if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
             self._begun.model(pl_module)  # else layers are made later
-        self._begun.epochs(trainer.max_epochs, "max_epochs")
-        self._begun.seed()
+        # it saves before a batch, so a checkpoint is always of a training with more to do
+        self._begun.length("max_epochs", trainer.max_epochs, self._kept.place.get("pass", 0) + 0.5)
+        self._begun.length("max_steps", trainer.max_steps, self._kept.step + 0.5)
+        seeds = self._begun.seed()
         self._place, self._since = self._kept.place, 0
-        self._passes.begin(self._place)
+        self._passes.begin(self._place, seeds)
         if not self._place:
             self._await_pass(trainer)
 
@@ -123,6 +125,7 @@ class ExactResume(HelpfulAttributes, Callback):
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
         self._passes.stop_waiting()
+        self._begun.first_batch()
         loop = trainer.fit_loop.epoch_loop
         if self._place:
             place, self._place = self._place, {}

@@ -81,14 +81,14 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._begun.model(*self._model)
         strategy = str(getattr(args, "train_sampling_strategy", None))
         self._begun.data(kwargs.get("train_dataloader"), args.gradient_accumulation_steps, strategy)
-        if args.max_steps <= 0:
-            self._begun.epochs(args.num_train_epochs, "num_train_epochs")
+        option = "max_steps" if args.max_steps > 0 else "num_train_epochs"
+        self._begun.length(option, state.max_steps, self._kept.step, getattr(args, option))
         # the state of what it has made is loaded by now: what the arguments say
         optimizers = self._optimizers or made_by(args, str(getattr(args.optim, "value", args.optim)))
         self._begun.made(args, optimizers, self._schedules or made_schedules([kwargs.get("lr_scheduler")]))
-        self._begun.seed()
+        seeds = self._begun.seed()
         self._begun.say_going_on()
-        self._passes.begin(self._kept.place)
+        self._passes.begin(self._kept.place, seeds)
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take passes over the training's batches before the first step for the one that is trained on."""
@@ -99,6 +99,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take no other for it."""
         self._passes.stop_waiting()
+        self._begun.first_batch()
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what the Trainer has just saved; at the last step it does so whatever `save_steps` says."""
