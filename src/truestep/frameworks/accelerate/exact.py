@@ -12,7 +12,12 @@ from torch.optim import Optimizer
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import counted
-from truestep.frameworks.accelerate.gradients import held_gradients, put_gradients_back, stand_of_gradients
+from truestep.frameworks.accelerate.gradients import (
+    Stand,
+    held_gradients,
+    put_gradients_back,
+    stand_of_gradients,
+)
 from truestep.frameworks.accelerate.indices import foreign_count
 from truestep.frameworks.accelerate.prepared import (
     prepared_optimizers,
@@ -77,9 +82,7 @@ class ExactResume(HelpfulAttributes):
         self._place: dict[str, Any] = {}
         self._pass: object | None = None  # the one that is gone through
         self._before_pass = self._place, self._since
-        self._stepped: dict[
-            int, dict[int, tuple[int, int]]
-        ] = {}  # in this body: gradients that a step has used, by optimizer
+        self._stepped: dict[int, Stand] = {}  # in this body, by optimizer: gradients that it has used
         self._unkept: list[Any] | None = None
         self._watch_steps()
         self._load_state()

@@ -7,7 +7,7 @@ from typing import Any
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
+from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules, refuse_trainer_of
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
@@ -53,10 +53,7 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def on_init_end(self, *_given: Any, **_named: Any) -> None:
         """Refuse the Trainer of transformers, which calls this first: its hooks have other names."""
-        raise OptionError(
-            "ts.lightning.ExactResume is a callback of Lightning's Trainer, and was given to that of transformers, which would "
-            "never tell it of a batch. Write ts.transformers.ExactResume(directory)."
-        )
+        refuse_trainer_of("transformers", "lightning", "Lightning's Trainer")
 
     on_train_begin = on_init_end  # the first that it calls of a callback added after it was made
 

@@ -9,7 +9,13 @@ from transformers import TrainerCallback
 from truestep.core.errors import OptionError
 from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.beginning import Beginning, made_by, made_optimizers, made_schedules
+from truestep.frameworks.beginning import (
+    Beginning,
+    made_by,
+    made_optimizers,
+    made_schedules,
+    refuse_trainer_of,
+)
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 
@@ -67,10 +73,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
 
     def setup(self, *_given: Any, **_named: Any) -> None:
         """Refuse the Trainer of Lightning, which calls this first: its hooks have other names."""
-        raise OptionError(
-            "ts.transformers.ExactResume is a callback of transformers' Trainer, and was given to that of Lightning, which would "
-            "never tell it of a batch. Write ts.lightning.ExactResume(directory)."
-        )
+        refuse_trainer_of("Lightning", "transformers", "transformers' Trainer")
 
     def on_exception(self, *_given: Any, **_named: Any) -> None:
         """Do nothing: Lightning's Trainer calls this behind the refusal."""
