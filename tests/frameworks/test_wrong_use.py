@@ -363,7 +363,7 @@ def test_a_first_start_that_asks_for_a_checkpoint_of_the_trainers_is_told_of_our
 
 NAMES = """
 import json, torch, truestep as ts
-from accelerate import Accelerator
+from accelerate import Accelerator, skip_first_batches
 from truestep.core.guidance import guidance_in
 
 accelerator = Accelerator(cpu=True)
@@ -381,14 +381,27 @@ for library, exact in made.items():
             said[f"{library} {name}"] = str(getattr(exact, name))
         except AttributeError as error:
             said[f"{library} {name}"] = str(error)
-print(json.dumps(said))
+options = {}
+for name in guidance_in("ts.transformers.ExactResume(NAME=...)"):
+    try:
+        ts.transformers.ExactResume("options", **{name: 3})
+    except ts.OptionError as error:
+        options[name] = str(error)
+try:
+    skip_first_batches(made["accelerate"], 2)
+except AttributeError as error:
+    options["skip_first_batches"] = str(error)
+print(json.dumps([said, options]))
 """
 
 
 def test_a_name_that_it_does_not_have_is_answered_with_the_call_to_write(tmp_path):
     done = frameworks.run("-c", NAMES, cwd=tmp_path)
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    said, options = json.loads(done.stdout.splitlines()[-1])
+    assert "write for batch in exact, without skip_first_batches" in options.pop("skip_first_batches")
+    assert "every_n_batches" in options
+    assert all('save_strategy="steps", save_steps=100' in each for each in options.values())
     for asked, message in said.items():
         library, name = asked.split()
         assert message.startswith(f"ts.{library}.ExactResume has no attribute {name!r}")
