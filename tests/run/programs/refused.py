@@ -223,12 +223,14 @@ CASES = [
 ]
 
 
-def refused(case, folder):
+def refused(case, folder, **options):
     """Return the words; afterwards this process is as if it had just been started."""
     run = None
     try:
         config = {"width": RANK} if case is configuration else {}
-        run = ts.Run(folder / case.__name__, progress=False, quiet=True, doctor=False, config=config)
+        run = ts.Run(
+            folder / case.__name__, progress=False, quiet=True, doctor=False, config=config, **options
+        )
         with run:
             case(run)
     except ts.TruestepError as error:

@@ -136,8 +136,12 @@ class RankLookout:
 def ranks_are_apart(places: Mapping[int, str]) -> str:
     """Say that the ranks have come to different places: by rank, for what, in which line and at which step."""
     listed = "; ".join(f"rank {rank}: {place}" for rank, place in places.items())
-    updating = [place.startswith("an update") for place in places.values()]
-    uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
+    updating, measuring = (
+        [place.startswith(what) for place in places.values()]
+        for what in ("an update", "a batch of an evaluation")
+    )
+    is_uneven = any(any(each) and not all(each) for each in (updating, measuring))
+    uneven = f" {_UNEVEN}" if is_uneven else ""
     statistics = [WITH_STATISTICS in place for place in places.values()]
     modes = f" {_MODES}" if all(updating) and any(statistics) and not all(statistics) else ""
     return (
