@@ -36,6 +36,7 @@ from truestep.engine.untrained import refuse_untrained
 from truestep.mirror.address import mirror_of_run
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
+from truestep.run.logged_alike import compare_logged_values
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.onward import check_loop_count
@@ -331,13 +332,7 @@ class Run(SealedAttributes, Shown):
         else:
             media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
             numbers = logged_numbers({name: value for name, value in values.items() if name not in media})
-        if not self._shared.agreement.is_alone:
-            self._shared.agreement.refuse_differences(
-                f"run.log({', '.join(values)})",
-                lambda: {name: repr(value) for name, value in numbers.items()},
-                "log the same values: what is measured on one rank alone is no measure of the run "
-                "(net.evaluate gives all the same)",
-            )
+        compare_logged_values(self._shared, numbers, media)
         if has_new:
             self._shared.logged.update(numbers)
         self.session.log(numbers, media)
