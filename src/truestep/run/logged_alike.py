@@ -3,18 +3,19 @@
 
 import hashlib
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from truestep.core.errors import OptionError
 from truestep.run.media.kind import LoggedMedia
-from truestep.run.state import RunState
+
+if TYPE_CHECKING:
+    from truestep.run.state import RunState
 
 
 def compare_logged_values(
-    run: RunState, numbers: Mapping[str, float], media: Mapping[str, LoggedMedia]
+    run: "RunState", numbers: Mapping[str, float], media: Mapping[str, LoggedMedia]
 ) -> None:
     """Raise an OptionError where a rank logs another number than rank 0, and say once where it logs another text or image."""
-    if run.agreement.is_alone:
-        return
     facts = {name: repr(value) for name, value in numbers.items()}
     # images that each rank has drawn for itself are no mistake: rank 0's are those of the run
     facts |= {name: hashlib.sha256(each.content).hexdigest() for name, each in media.items()}

@@ -36,7 +36,6 @@ from truestep.engine.untrained import refuse_untrained
 from truestep.mirror.address import mirror_of_run
 from truestep.model.layers.interval import Every
 from truestep.nn.seeds.seeded import check_seed, seed_everything
-from truestep.run.logged_alike import compare_logged_values
 from truestep.run.made_late import label_of_run_data, refuse_after_run_start, refuse_in_run_loop
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.onward import check_loop_count
@@ -332,7 +331,10 @@ class Run(SealedAttributes, Shown):
         else:
             media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
             numbers = logged_numbers({name: value for name, value in values.items() if name not in media})
-        compare_logged_values(self._shared, numbers, media)
+        if not self._shared.agreement.is_alone:
+            from truestep.run.logged_alike import compare_logged_values
+
+            compare_logged_values(self._shared, numbers, media)
         if has_new:
             self._shared.logged.update(numbers)
         self.session.log(numbers, media)
