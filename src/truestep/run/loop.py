@@ -11,6 +11,7 @@ from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
+from truestep.run.changing_data import ChangingData
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
 from truestep.run.notebook import is_interactive_session
@@ -36,6 +37,7 @@ class RunLoop:
         self._tuner = RunCudnnTuner(run.context)
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
+        self._changing = ChangingData(run)
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -103,6 +105,7 @@ class RunLoop:
             session.pass_skipped(stream)
             return PASS_ENDED
         self._note_pass_begun(stream, leads=leads)
+        self._changing.look(stream, whole=True)
         reader = stream.reader = stream.read()
         try:
             for made in reader:
@@ -163,6 +166,7 @@ class RunLoop:
 
     def _give_out(self, stream: StreamCursor, made: MadeBatch, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
+        self._changing.look(stream)
         stream.in_body = True
         stream.batch += 1
         stream.given += 1
