@@ -19,6 +19,7 @@ from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
+from truestep.run.unkept_variables import UnkeptVariables
 
 PASS_ENDED = (
     "this pass of run.batches has ended, and next() asks for a batch more. Write for batch in run.batches(source): within "
@@ -38,6 +39,7 @@ class RunLoop:
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
         self._changing = ChangingData(run)
+        self._variables = UnkeptVariables(run)
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -173,6 +175,7 @@ class RunLoop:
         stream.read_digest = made.read
         run = self._run
         if leads:
+            self._variables.body_begins()
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1

@@ -2,24 +2,27 @@
 """A loss that asks one network under two names, once without a gradient: the target network of a `target = policy` never lags."""
 
 import ast
-import linecache
 from collections.abc import Callable, Iterator, Mapping
-from functools import lru_cache, partial
+from functools import partial
 from inspect import isfunction, ismethod, unwrap
 from pathlib import Path
-from types import FunctionType
 from typing import Any, NamedTuple
 
 from torch import nn
 
 from truestep.core.call_site import closure_variables
-from truestep.core.frames import is_library_file
 from truestep.engine.learner import Learner
+from truestep.run.written_names import (
+    MISSING,
+    WrittenFunction,
+    WrittenNames,
+    function_node,
+    last_name,
+    source_tree,
+)
 
 _DEEPEST = 3  # a loss that calls a function that calls one
 _CUTS = ("no_grad", "inference_mode")
-_Function = ast.FunctionDef | ast.Lambda
-_MISSING = object()
 
 
 class _Asked(NamedTuple):
@@ -76,11 +79,11 @@ def _asked_of(
     """Yield the calls of networks in a function whose arguments `given` are known, by parameter, as text and object."""
     owner = function.__self__ if ismethod(function) else None
     function = unwrap(function.__func__ if ismethod(function) else function)
-    node = _node_of(function) if isfunction(function) and depth < _DEEPEST else None
+    node = function_node(function) if isfunction(function) and depth < _DEEPEST else None
     if node is None:
         return
     parameters = [each.arg for each in node.args.posonlyargs + node.args.args]
-    names: dict[str, Any] = dict.fromkeys(parameters, _MISSING)
+    names: dict[str, Any] = dict.fromkeys(parameters, MISSING)
     variables = closure_variables(function)
     names = {**variables.builtins, **variables.globals, **variables.nonlocals, **names}
     if owner is not None and parameters:
@@ -96,18 +99,18 @@ class _Reading:
     """One function: what its names stand for, and which of its calls have a gradient."""
 
     def __init__(
-        self, node: _Function, names: dict[str, Any], texts: Mapping[str, str], is_constant: bool
+        self, node: WrittenFunction, names: dict[str, Any], texts: Mapping[str, str], is_constant: bool
     ) -> None:
-        self._node, self._names, self._texts, self._is_constant = node, names, texts, is_constant
+        self._node, self._names, self._is_constant = node, WrittenNames(names, texts), is_constant
         self._parents = {inner: each for each in ast.walk(node) for inner in ast.iter_child_nodes(each)}
 
     def asked(self, depth: int) -> Iterator[_Asked]:
         for call in [each for each in ast.walk(self._node) if isinstance(each, ast.Call)]:
-            value = self._value(call.func)
+            value = self._names.value(call.func)
             if isinstance(value, Learner | nn.Module):
                 module = value.module if isinstance(value, Learner) else value
                 if isinstance(module, nn.Module):
-                    yield _Asked(module, self._text(call.func), self._is_constant_at(call))
+                    yield _Asked(module, self._names.text(call.func), self._is_constant_at(call))
             elif isfunction(value) or ismethod(value):
                 yield from _asked_of(
                     value,
@@ -122,26 +125,8 @@ class _Reading:
         names = code.co_varnames[ismethod(function) : code.co_argcount]
         written = dict(zip(names, call.args, strict=False))
         written |= {each.arg: each.value for each in call.keywords if each.arg}
-        known = {name: (self._text(each), self._value(each)) for name, each in written.items()}
+        known = {name: (self._names.text(each), self._names.value(each)) for name, each in written.items()}
         return {name: pair for name, pair in known.items() if isinstance(pair[1], Learner | nn.Module)}
-
-    def _text(self, node: ast.expr) -> str:
-        text = ast.unparse(node)
-        first, dot, rest = text.partition(".")
-        return self._texts.get(first, first) + dot + rest
-
-    def _value(self, node: ast.expr) -> Any:
-        """Return what a name, an attribute or a member written out stands for; no code of the user's runs."""
-        match node:
-            case ast.Name(id=name):
-                return self._names.get(name, _MISSING)
-            case ast.Attribute(value=inner, attr=name):
-                return _attribute(self._value(inner), name)
-            case ast.Subscript(value=inner, slice=ast.Constant(value=key)):
-                held = self._value(inner)
-                if isinstance(held, nn.ModuleDict) or type(held) is dict:
-                    return dict(held.items()).get(key, _MISSING)
-        return _MISSING
 
     def _is_constant_at(self, call: ast.Call) -> bool:
         if self._is_constant:
@@ -170,66 +155,14 @@ class _Reading:
         )
 
 
-def _attribute(held: Any, name: str) -> Any:
-    if isinstance(held, Learner):
-        if name == "module":
-            return held.module
-        held = held.module
-    if isinstance(held, nn.Module) and name in ("forward", "__call__"):
-        return held
-    for place in (getattr(held, "__dict__", {}), *(vars(each) for each in type(held).__mro__)):
-        if name in place:
-            value = place[name]
-            return value.__get__(held) if isinstance(value, FunctionType) and held is not None else value
-    modules = getattr(held, "__dict__", {}).get("_modules", {})
-    return modules.get(name, _MISSING) if isinstance(modules, dict) else _MISSING
-
-
-def _is_decorated(node: _Function) -> bool:
+def _is_decorated(node: WrittenFunction) -> bool:
     return isinstance(node, ast.FunctionDef) and any(map(_names_cut, node.decorator_list))
 
 
 def _names_cut(node: ast.expr) -> bool:
-    return any(isinstance(each, ast.Attribute | ast.Name) and _last(each) in _CUTS for each in ast.walk(node))
-
-
-def _last(node: ast.expr) -> str | None:
-    """Return the last name of what is written out: `target` of `self.target` and of `nets["target"]`."""
-    match node:
-        case (
-            ast.Name(id=name) | ast.Attribute(attr=name) | ast.Subscript(slice=ast.Constant(value=str(name)))
-        ):
-            return name
-    return None
-
-
-def _node_of(function: FunctionType) -> _Function | None:
-    code = function.__code__
-    if is_library_file(code.co_filename):
-        return None
-    tree = _tree(code.co_filename)
-    found = (
-        [each for each in ast.walk(tree) if _begins_at(each, code.co_firstlineno, code.co_name)]
-        if tree
-        else []
+    return any(
+        isinstance(each, ast.Attribute | ast.Name) and last_name(each) in _CUTS for each in ast.walk(node)
     )
-    return found[0] if len(found) == 1 and isinstance(found[0], ast.FunctionDef | ast.Lambda) else None
-
-
-def _begins_at(node: ast.AST, line: int, name: str) -> bool:
-    if isinstance(node, ast.Lambda):
-        return name == "<lambda>" and node.lineno == line
-    if not isinstance(node, ast.FunctionDef) or node.name != name:
-        return False
-    return line in (node.lineno, *(each.lineno for each in node.decorator_list))
-
-
-@lru_cache(maxsize=16)
-def _tree(path: str) -> ast.Module | None:
-    try:
-        return ast.parse("".join(linecache.getlines(path)))
-    except SyntaxError:
-        return None
 
 
 def _files(loss: Any) -> list[str]:
@@ -244,7 +177,7 @@ def _files(loss: Any) -> list[str]:
 
 def _is_made_an_alias(path: str, target: _Asked, net: _Asked) -> bool:
     """Whether a file gives the first of two names what another name holds, or one call or literal the same name twice."""
-    tree = _tree(path)
+    tree = source_tree(path)
     if tree is None:
         return False
     one, other = _short(target), _short(net)
@@ -260,13 +193,16 @@ def _short(asked: _Asked) -> str:
 
 def _makes_alias(node: ast.AST, both: set[str], one: str, *, is_attribute: bool) -> bool:
     if isinstance(node, ast.Assign):
-        names = [_last(each) for each in node.targets]
+        names = [last_name(each) for each in node.targets]
         if one in names and len(node.targets) > 1:
             return True
         pairs = [pair for each in node.targets for pair in _pairs(each, node.value)]
-        return any(_last(left) in both and _last(right) not in (None, _last(left)) for left, right in pairs)
+        return any(
+            last_name(left) in both and last_name(right) not in (None, last_name(left))
+            for left, right in pairs
+        )
     if isinstance(node, ast.AnnAssign | ast.NamedExpr) and node.value is not None:
-        return _last(node.target) in both and _last(node.value) not in (None, _last(node.target))
+        return last_name(node.target) in both and last_name(node.value) not in (None, last_name(node.target))
     if isinstance(node, ast.Dict):
         keys = [each.value for each in node.keys if isinstance(each, ast.Constant)]
         return one in keys and _has_twice(node.values)
