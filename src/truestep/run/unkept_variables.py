@@ -150,8 +150,9 @@ def _held_in_loop() -> Iterator[tuple[str, Any]]:
 
 
 def _is_run_state(node: ast.AST, piece: _Piece) -> bool:
-    is_state = isinstance(node, ast.Attribute) and node.attr == "state"
-    return is_state and type(piece.names.value(node.value)).__name__ == "Run"
+    if not isinstance(node, ast.Attribute) or node.attr != "state":
+        return False
+    return type(piece.names.value(node.value)).__name__ == "Run"
 
 
 def _is_set_by(text: str, pieces: list[_Piece]) -> bool:
