@@ -116,10 +116,12 @@ def values_in_failing_expression(
 ) -> Iterator[EvidenceValue]:
     """Yield the values that an expression names, each once, in the order of writing."""
     seen: set[str] = set()
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    written = [node for node in ast.walk(expression) if isinstance(node, kinds)]
     written = [
-        node
-        for node in ast.walk(expression)
-        if isinstance(node, ast.Name | ast.Attribute) or _picks_tensor(node, names, more or {})
+        each
+        for each in written
+        if not isinstance(each, ast.Subscript) or _picks_tensor(each, names, more or {})
     ]
     inner = {id(node.value) for node in written if isinstance(node, ast.Attribute | ast.Subscript)}
     for node in sorted(written, key=lambda each: (each.lineno, each.col_offset)):
@@ -159,9 +161,9 @@ def _looked_up(node: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any])
     return "", False, None
 
 
-def _picks_tensor(node: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
+def _picks_tensor(node: ast.Subscript, names: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
     """Whether this takes a tensor out of a dict, list or tuple by what is written, as `batch["labels"]` does."""
-    _, found, value = _looked_up(node, names, more) if isinstance(node, ast.Subscript) else ("", False, None)
+    _, found, value = _looked_up(node, names, more)
     return found and is_tensor_at_crash(value)
 
 

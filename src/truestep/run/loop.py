@@ -20,6 +20,7 @@ from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 from truestep.run.unkept_variables import UnkeptVariables
+from truestep.run.written_names import leaves_loop_by_error
 
 PASS_ENDED = (
     "this pass of run.batches has ended, and next() asks for a batch more. Write for batch in run.batches(source): within "
@@ -85,7 +86,11 @@ class RunLoop:
         stream = cursor.streams.steps(total)
         session.begin_steps(total)
         before = cursor.step
-        yield from self.batches(stream, keeps)
+        try:
+            yield from self.batches(stream, keeps)
+        finally:
+            if stream.is_left and not self._is_too_late():
+                cursor.steps_failed = leaves_loop_by_error(sys._getframe().f_back, "steps")
         if cursor.step > before:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()

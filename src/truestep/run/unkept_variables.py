@@ -16,7 +16,7 @@ import torch
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import is_library_file
 from truestep.run.state import RunState
-from truestep.run.written_names import WrittenNames, function_node, last_name, source_tree
+from truestep.run.written_names import WrittenNames, function_node, last_name, loops_around
 
 _GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
 _SETS_OR_KEEPS = {
@@ -214,16 +214,8 @@ def _pieces() -> Iterator[_Piece]:
 
 
 def _loop_at(frame: FrameType) -> list[ast.AST]:
-    tree = source_tree(frame.f_code.co_filename)
-    line, first = frame.f_lineno, frame.f_code.co_firstlineno
-    loops = [
-        each
-        for each in (ast.walk(tree) if tree else ())
-        if isinstance(each, ast.For | ast.While) and first <= each.lineno <= line <= (each.end_lineno or 0)
-    ]
-    if not loops:
-        return []
-    return [inner for each in min(loops, key=lambda each: each.lineno).body for inner in ast.walk(each)]
+    loops = loops_around(frame)
+    return [inner for each in loops[0].body for inner in ast.walk(each)] if loops else []
 
 
 def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_Piece]:
