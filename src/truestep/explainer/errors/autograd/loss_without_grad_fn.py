@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import linecache
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from truestep.explainer.evidence import made_at_line, num_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
@@ -101,6 +102,7 @@ def _of_an_update(crash: Crash) -> str:
     return ""
 
 
+_MOST_LINES = 12  # of a block under no_grad
 _CUTS = (
     ".detach()", ".data", ".item()", ".numpy()", "argmax(", "torch.tensor(", "no_grad()", "inference_mode()",
     "as_tensor(", ".tolist()",
@@ -113,14 +115,27 @@ def _cut_at(line: EvidenceLine | None) -> dict[str, str]:
 
 def _is_given_on(crash: Crash, cut: EvidenceLine, model: str) -> bool:
     """Whether what a line cuts off is what a model is given, there or anywhere in the function."""
-    made = re.match(r"(?:.*:\s*)?([\w.]+)\s*=[^=]", cut.text)
     live = crash.user.live if crash.user else None
     first, last = (live.f_code.co_firstlineno, live.f_lineno) if live else (cut.number, cut.number)
     lines = [crashed_line_without_strings(cut.path, number) for number in range(first, last + 1)]
     if re.search(rf"\b{re.escape(model)}\(.*(?:{'|'.join(map(re.escape, _CUTS))})", cut.text):
         return True
-    name = re.escape(made[1]) if made else "(?!)"
-    return any(re.search(rf"\b{re.escape(model)}\([^()]*{name}\b", line) for line in lines)
+    names = "|".join(re.escape(name) for name in _made_by(cut)) or "(?!)"
+    return any(re.search(rf"\b{re.escape(model)}\([^()]*\b(?:{names})\b", line) for line in lines)
+
+
+def _made_by(cut: EvidenceLine) -> Iterator[str]:
+    """Yield what a line gives a value, or the block that it begins does."""
+    raw = linecache.getline(cut.path, cut.number)
+    indent = len(raw) - len(raw.lstrip())
+    block = [raw]
+    if cut.text.rstrip().endswith(":"):
+        behind = range(cut.number + 1, cut.number + _MOST_LINES)
+        following = [linecache.getline(cut.path, number) for number in behind]
+        block += takewhile(lambda line: len(line) - len(line.lstrip()) > indent, following)
+    for line in block:
+        if made := re.match(r"\s*(?:with .*:\s*)?([\w.]+)\s*=[^=]", line):
+            yield made[1]
 
 
 def _cutting_line(crash: Crash, files: Iterable[str]) -> EvidenceLine | None:
