@@ -121,7 +121,7 @@ class RunLoop:
                 session.owner.check()
                 if stream.reader is not reader:
                     stream.refuse_reader()
-                self._body_done(stream, leads=leads)
+                self._body_done(stream, made.batch, leads=leads)
                 if cursor.finished and stream.has_more():
                     cursor.cut_short(stream)
                     break
@@ -139,14 +139,14 @@ class RunLoop:
             self._files.look(at_once=True)
             self._rank_data.pass_begun()
 
-    def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
+    def _body_done(self, stream: StreamCursor, batch: Any, *, leads: bool) -> None:
         cursor = self._run.cursor
         self._run.context.note_done(leads=leads)
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()
         if leads:
             cursor.body_done()
-            self._session.batch_done(stream)
+            self._session.batch_done(stream, batch)
         # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         stream.in_body = False
 
