@@ -56,7 +56,8 @@ LOSS057 softmax-before-split DATA015, MEM004 losses-kept-alive MEM001, MEM007 av
 PARAM006 weight-norm-after-optimizer PARAM005, PARAM043 average-follows-at-once PARAM022, PARAM044 parameters-given-twice PARAM015,
 PARAM045 copy-follows-at-once PARAM022, SAVE015 own-weights-loaded SAVE002, SAVE017 best-overwritten-by-last SAVE002,
 SAVE018 one-optimizer-not-saved SAVE002, SCHED003 plateau-without-metric SCHED002, SCHED004 epochs-counted-per-batch SCHED010,
-SCHED013 length-of-other-unit SCHED010, SCHED015 factor-taken-for-rate SCHED008, SCHED016 plateau-of-growing-share SCHED002,
+SCHED013 length-of-other-unit SCHED010, SCHED011 stepped-in-every-micro-batch SCHED010,
+SCHED015 factor-taken-for-rate SCHED008, SCHED016 plateau-of-growing-share SCHED002,
 SEED001 generators-seeded-differently DEV003, VALUE023 counter-never-counts PARAM022, VALUE025 output-never-used PARAM016,
 VALUE026 row-meets-column LOSS017, VALUE027 part-joined-twice PARAM016, VALUE033 shuffled-order-unused DATA001,
 VALUE038 length-of-dict DATA002, VALUE042 span-without-its-end EVAL041, VALUE043 argument-changed-in-place GRAD023
