@@ -95,13 +95,13 @@ DRAWN = [
 
 
 @pytest.mark.parametrize(("head", "made"), OUT_OF_SIGHT)
-def test_what_a_class_out_of_sight_gives_is_a_question(head: str, made: str) -> None:
+def test_what_a_class_out_of_sight_gives_is_asked_of(head: str, made: str) -> None:
     assert told("DATA001", TRAINS.format(head=head, made=made)) == [Severity.QUESTION]
 
 
 @pytest.mark.parametrize(("head", "made"), IN_SIGHT)
 def test_rows_in_their_order_are_told(head: str, made: str) -> None:
-    assert loud("DATA001", TRAINS.format(head=head, made=made))
+    assert told("DATA001", TRAINS.format(head=head, made=made))
 
 
 @pytest.mark.parametrize("made", DRAWN)
@@ -116,7 +116,7 @@ def test_a_class_of_another_file_is_in_sight() -> None:
             head="from rows import Rows", made="loader = DataLoader(Rows(x), batch_size=4)"
         ),
     }
-    assert loud("DATA001", files)
+    assert told("DATA001", files)
 
 
 # ── GRAD011: a graph that who calls back goes through again and again ──────────────────────────
