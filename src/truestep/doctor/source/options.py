@@ -3,7 +3,7 @@
 
 import ast
 
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, last_part
 from truestep.doctor.source.once import each_once
@@ -105,11 +105,10 @@ def _taken(home: SourceModule, call: ast.Call, node: ast.expr) -> list[ast.expr]
     """Return where the function that a call runs reads the parameter that it is given for."""
     if call.func is node:
         return None
-    function = home.functions.target(call) or home.functions.constructor(call)
+    function = home.functions.called(call)
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return [] if function is None and last_part(call.func) in _SHOWS else None
-    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    named = [each.arg for each in every if argument_for(function, call, each.arg) is node]
+    named = parameters_given(function, call, node)
     inner = home.home(function)
     reads = [each for name in named for each in inner.reads(name)]
     own = [each for each in reads if function in (inner.scope(each), *inner.ancestors(each))]

@@ -9,7 +9,7 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.decorators import leaves_alone
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import EXITS, Function, dotted, walk
@@ -301,11 +301,10 @@ def _reads_inside(module: SourceModule, read: ast.expr) -> list[ast.expr] | None
 
 def _reads_of_parameter(module: SourceModule, call: ast.Call, given: ast.expr) -> list[ast.expr] | None:
     """Return where the function that a call runs reads the parameter that an argument is given for."""
-    function = module.functions.target(call) or module.functions.constructor(call)
+    function = module.functions.called(call)
     if function is None or isinstance(function, ast.Lambda):
         return None
-    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    named = [each.arg for each in every if argument_for(function, call, each.arg) is given]
+    named = parameters_given(function, call, given)
     names = [each for each in module.inside(function, ast.Name) if module.scope(each) is function]
     return [each for each in names if each.id in named and isinstance(each.ctx, ast.Load)] if named else None
 
