@@ -11,6 +11,7 @@ from truestep.doctor.source.arguments import argument_for, default_of, parameter
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted, receiver_of, walk
+from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.settings import is_setting
 from truestep.doctor.source.uses import names_read
@@ -253,14 +254,12 @@ def _losses_given(files: list[SourceModule]) -> set[Function | None]:
     return {files[0].functions.named(each) for each in given}
 
 
+@answered_once
 def _losses_in(module: SourceModule) -> dict[Scope, list[ast.expr]]:
     """Return what goes backward in each function of a file."""
-    key = (_losses_in, module.tree)
-    if key not in module.remembered:
-        module.remembered[key] = table = dict[Scope, list[ast.expr]]()
-        for call, loss in _gone_backward(module):
-            table.setdefault(module.scope(call), []).append(loss)
-    found: dict[Scope, list[ast.expr]] = module.remembered[key]
+    found: dict[Scope, list[ast.expr]] = {}
+    for call, loss in _gone_backward(module):
+        found.setdefault(module.scope(call), []).append(loss)
     return found
 
 

@@ -33,6 +33,19 @@ def each_once(
         nearest, most_steps = further, most_steps - 1
 
 
+def answered_once(question: Question) -> Question:
+    """Remember the answers to a question that never leads back to itself."""
+
+    @wraps(question)
+    def ask(where: Any, *what: object) -> Any:
+        known, key = where.remembered, (question, where, *what)
+        if key not in known:
+            known[key] = question(where, *what)
+        return known[key]
+
+    return cast("Question", ask)
+
+
 def asked_once(at_cycle: object) -> Callable[[Question], Question]:
     """Remember the answers to a question about nodes, asked as `(where, node, depth=0, *further)`.
 
