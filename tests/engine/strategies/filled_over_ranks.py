@@ -153,10 +153,37 @@ def made_late(kind, folder):
                 net.update(lambda rows: net(rows).square().mean((1, 2)), batch)
 
 
+def penalty(net):
+    return sum(each.square().sum() for each in net.parameters())
+
+
+DIVIDED = {
+    "penalty of each row": lambda net, rows: net(rows).square().mean((1, 2)) + penalty(net),
+    "penalty with weights": lambda net, rows: ts.weighted(
+        net(rows).square().mean((1, 2)) + penalty(net), rows[:, 0, 0] * 0 + 2
+    ),
+    "weight of another": lambda net, rows: net(rows).square().mean((1, 2)) + net.module[1].weight.sum(),
+}
+
+
+def weights_elsewhere(kind, folder):
+    """A loss that reads divided weights, of which even a sum is a message, with a rank without examples that sends none."""
+    options = {"strategy": "fsdp", "progress": False, "quiet": True, "doctor": False, "timeout_seconds": 20.0}
+    with ts.Run(folder / "divided", **options) as run:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        net = run.learner(model, lambda p: torch.optim.SGD(p, lr=0.1))
+        data = run.data(ROWS.float(), batch_size=1)
+        for _ in run.epochs(1):
+            for batch in run.batches(data):
+                net.update(lambda rows: DIVIDED[kind](net, rows), batch)
+
+
 def main(folder, refused=None):
     """Train all kinds that are not refused, one again in two runs; or the one that is."""
     if refused in LATE:
         made_late(refused, folder)
+    elif refused in DIVIDED:
+        weights_elsewhere(refused, folder)
     elif refused:
         moved_outside(folder) if refused == "moved outside" else trained(refused, folder)
     found = {name: trained(name, folder) for name in KINDS if name not in REFUSED}

@@ -74,6 +74,15 @@ def test_a_buffer_that_a_rank_without_examples_never_made_is_named(tmp_path, kin
         assert 'self.register_buffer("centre", torch.zeros(4))' in each.error
 
 
+@DIVIDES
+@pytest.mark.sliced(1)
+@pytest.mark.parametrize("kind", program.DIVIDED)
+def test_a_loss_of_divided_weights_is_refused_where_a_rank_has_no_examples(tmp_path, kind):
+    for each in on_ranks(PROGRAM, tmp_path, kind):
+        assert each.status == 1
+        assert "something was computed with a weight elsewhere" in each.error
+
+
 def check_equal(found, one):
     for kind in ("weights", "measured"):
         for mine, other in zip(found[kind], one[kind], strict=True):
