@@ -288,6 +288,7 @@ class Run(SealedAttributes, Shown):
         finished after the last.
         """
         check_loop_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
+        self.cursor.refuse_steps_begun_again(self.directory)
         self._start_pass()
         return LoopNumbers(self._loop.steps(total, self), f"run.steps({total})")
 

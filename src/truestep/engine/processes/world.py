@@ -8,7 +8,6 @@ between two meetings, where all ranks are known to be at the same place.
 
 import atexit
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -25,6 +24,7 @@ from truestep.core.accelerator import done_so_far
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
 from truestep.core.leaving import exit_status
+from truestep.core.wording import error_line
 from truestep.engine.processes.asking import ask_rank_store, end_store_threads
 from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
 from truestep.engine.processes.left_loop import LeftLoop
@@ -286,7 +286,7 @@ class World:
         if isinstance(error, SystemExit):
             self.left_loop.note("", exit_status(error.code))
         place = line_of_user_code(error.__traceback__)
-        raised = f"raised {_first_line_of_error(error)}" + (f" (at {place})" if place else "")
+        raised = f"raised {error_line(error)}" + (f" (at {place})" if place else "")
         text = self.notes.describe(self.rank, raised)
         own = RankError(f"The ranks can't go on together: {text}.")
         self.error = own
@@ -384,13 +384,3 @@ def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
-
-
-def _first_line_of_error(error: BaseException) -> str:
-    """Return an error's class and first line; torch puts a worker's traceback before it."""
-    name = type(error).__name__
-    told = f"{name}: {error}"
-    raised = (
-        re.findall(rf"^(?:[\w.]+\.)?({name}: .+)", told, re.MULTILINE) if "Original Traceback" in told else []
-    )
-    return str(raised[-1]) if raised else told.splitlines()[0]
