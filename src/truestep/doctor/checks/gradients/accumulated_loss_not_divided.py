@@ -6,10 +6,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.tensor_bytes import times_written
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.looking import times_written
 from truestep.doctor.runtime.trainers import accumulating_trainer
 from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
