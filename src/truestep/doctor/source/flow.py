@@ -75,27 +75,26 @@ def _reads(module: SourceModule, node: ast.AST, places: set[str]) -> bool:
 
 def _encloses(module: SourceModule, node: ast.AST, scope: Scope, places: set[str]) -> bool:
     """Tell the call of a function defined here that makes its result of what it sees around it."""
-    function = (
-        module.functions.target(node)
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)
-        else None
-    )
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name):
+        return False
+    function = module.functions.target(node)
     if (
-        function is None
-        or isinstance(function, ast.Lambda)
-        or module.home(function).scope(function) is not scope
+        not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef))
+        or module.scope(function) is not scope
     ):
         return False
-    seen = (names_read(function) & places) - {
-        each.arg for each in walk(function) if isinstance(each, ast.arg)
-    }
-    if not seen:
-        return False
-    key = (_encloses, function, frozenset(seen))
+    own = {each.arg for each in walk(function) if isinstance(each, ast.arg)}
+    return _is_made_of(module, function, names_read(function) & places - own)
+
+
+def _is_made_of(module: SourceModule, function: Function, names: frozenset[str]) -> bool:
+    """Tell whether a function gives back what it makes of names in it."""
+    key = (_is_made_of, function, names)
     if key not in module.remembered:
         module.remembered[key] = False  # a cycle ends here
         home = module.home(function)
-        module.remembered[key] = () in _returned(home, function, _spread(home, function, set(), set(seen)))
+        reached = _spread(home, function, set(), set(names)) if names else set()
+        module.remembered[key] = () in _returned(home, function, reached)
     return bool(module.remembered[key])
 
 
@@ -182,14 +181,7 @@ def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
     if function is None:
         return False
     given = node.value if isinstance(node, ast.keyword) else node
-    name = next(iter(parameters_given(function, call, given)), None)
-    key = (_gives_back, function, name)
-    if key not in module.remembered:
-        module.remembered[key] = False  # a cycle ends here
-        home = module.home(function)
-        reached = _spread(home, function, set(), {name}) if name is not None else set()
-        module.remembered[key] = () in _returned(home, function, reached)
-    return bool(module.remembered[key])
+    return _is_made_of(module, function, frozenset(parameters_given(function, call, given)[:1]))
 
 
 def _returned(module: SourceModule, function: Function, reached: set[ast.AST]) -> set[Position]:
