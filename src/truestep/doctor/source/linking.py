@@ -141,7 +141,8 @@ class SourceLinker:
             path = imported(binding.node, node.id) or ""
             found = self.find_module(tree, path, getattr(binding.node, "level", 0)) if path else None
             if found is None and isinstance(binding.node, ast.ImportFrom):
-                found = self._module_passed_on(tree, binding.node, node.id)
+                source = self._source(tree, binding.node)
+                found = self._submodule(source, _original(binding.node, node.id)) if source else None
             if found is not None:
                 return found
         return None
@@ -164,10 +165,6 @@ class SourceLinker:
                 if found := self.find_module(tree, path, binding.node.level):
                     return found
         return self.find_module(tree, name, BENEATH)
-
-    def _module_passed_on(self, tree: ast.Module, node: ast.ImportFrom, name: str) -> ast.Module | None:
-        source = self._source(tree, node)
-        return self._submodule(source, _original(node, name)) if source is not None else None
 
     def defined(self, node: ast.expr, depth: int = 0) -> Definition | None:
         """Return the one class, function or file of the program that a name stands for."""
