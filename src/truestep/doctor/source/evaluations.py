@@ -11,7 +11,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.behind import switches_off
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import Function, walk
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.untaken import SettledValues, is_taken
 from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
@@ -30,13 +30,15 @@ Layers = dict[str, bool]  # kinds of layers, and whether a model has them surely
 
 def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
     blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
-    functions = [
-        module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)
-    ]
-    functions.append(module.enclosing(event.node, ast.FunctionDef))
+    functions = [*_functions_around(module, event), module.enclosing(event.node, ast.FunctionDef)]
     decorators = [each for function in functions for each in getattr(function, "decorator_list", [])]
     managers = [item.context_expr for block in blocks for item in block.items]
     return any(switches_off(each) for each in [*managers, *decorators])
+
+
+def _functions_around(module: SourceModule, event: TraceEvent) -> list[Function | None]:
+    """Return the functions that the calls around an event run."""
+    return [module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)]
 
 
 class TrainedModels:
@@ -155,10 +157,7 @@ def _on_held_out(forward: TraceEvent) -> bool:
 def _among_held_out(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell by the names of the loop's source and of the functions around it."""
     texts = [ast.unparse(frame.node.iter) for frame in forward.path if isinstance(frame.node, ast.For)]
-    targets = [
-        module.functions.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)
-    ]
-    texts += [getattr(target, "name", "") for target in targets if target is not None]
+    texts += [getattr(each, "name", "") for each in _functions_around(module, forward)]
     words = [word for text in texts for word in re.findall(r"\w+", text)]
     return any(_EVALUATES.search(word) for word in words)
 
@@ -172,10 +171,7 @@ def sensitive_layers(module: SourceModule, model: ast.expr, applied: ast.AST | N
     calls = [applied] if isinstance(applied, ast.Call) else []
     owner = module.classes.of(model)
     if owner is not None:
-        if any(
-            module.qualify(base) not in ("torch.nn.Module",) and not _is_local(module, base)
-            for base in owner.bases
-        ):
+        if module.classes.bases_out_of_sight(owner) - {"torch.nn.Module"}:
             return None
         return _layers_of(module, owner, [*_made(module, model, owner), *calls])
     found: Layers = {}
@@ -245,10 +241,6 @@ def _drops_by_option(module: SourceModule, call: ast.Call, name: str, values: Se
         if number is None or literal(module, number) == 1:
             return False
     return bool(values.of(rate) != 0)
-
-
-def _is_local(module: SourceModule, base: ast.expr) -> bool:
-    return module.classes.named(base) is not None
 
 
 def _uses(module: SourceModule, node: ast.AST, values: SettledValues) -> dict[ast.AST, bool | None]:

@@ -47,8 +47,7 @@ def _models_given(optimizer: LocatedExpression) -> Iterator[LocatedExpression]:
 
 def _is_apart(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
     """Tell whether a model is no part of another: not made by its class, given to it, or put into it."""
-    owner = contexts.class_of(whole)
-    lineage = contexts.resolver.classes.lineage(owner) if owner is not None else []
+    lineage = contexts.resolver.classes.lineage(contexts.class_of(whole))
     if other.node is whole.node or contexts.index.enclosing(other.node, ast.ClassDef) in lineage:
         return False
     names = [each for each in walk(whole.node) if isinstance(each, (ast.Name, ast.Attribute, ast.Call))]
