@@ -1,0 +1,69 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the twelfth bed's strangers wrote rightly, in several wordings, each beside the fault it was taken for."""
+
+import pytest
+
+from tests.support.told import told
+from truestep.doctor.finding import Severity
+
+BUG, RISK, QUESTION, ADVICE = Severity.BUG, Severity.RISK, Severity.QUESTION, Severity.ADVICE
+
+
+# ── LOSS022: a write into the tensor came between ─────────────────────────────────────────────
+
+YOLO = """
+class Yolo(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(3, 6, 1)
+    def forward(self, x, target):
+        out = self.conv(x)
+        BEFORE
+        loss = F.binary_cross_entropy(out[:, :2], target)
+        AFTER
+        return loss
+"""
+WRITES = [
+    "out[:, :2] = torch.sigmoid(out[:, :2])",
+    "out = out.reshape(2, 6)\n        out[..., :2] = out[..., :2].sigmoid()",
+    "out[:, :2].sigmoid_()",
+    "out.sigmoid_()",
+    "torch.sigmoid(out, out=out)",
+    "out[:, :2].copy_(out[:, :2].sigmoid())",
+    "torch.sigmoid_(out)",
+    "out = out.view(2, 6)\n        for i in range(2):\n            out[:, i] = torch.sigmoid(out[:, i])",
+]
+
+
+@pytest.mark.parametrize("line", WRITES)
+def test_a_tensor_that_was_written_into(line: str) -> None:
+    assert told("LOSS022", YOLO.replace("BEFORE", line).replace("AFTER", "pass")) == []
+
+
+@pytest.mark.parametrize("line", [*WRITES[2:4], WRITES[0], "pass"])
+def test_a_tensor_that_is_written_into_later(line: str) -> None:
+    assert told("LOSS022", YOLO.replace("BEFORE", "pass").replace("AFTER", line)) == [BUG]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "x[:, 0] = torch.sigmoid(x[:, 0])\n        out = self.conv(x)",  # another tensor
+        "out[:, :2].sigmoid_()\n        out = self.conv(x)",  # an earlier one
+        "out.requires_grad_()",
+        "print(out[:, 0])",
+    ],
+)
+def test_a_tensor_that_is_as_the_layer_made_it(line: str) -> None:
+    assert told("LOSS022", YOLO.replace("BEFORE", line).replace("AFTER", "pass")) == [BUG]
+
+
+def test_a_loop_that_makes_the_tensor_anew_writes_into_no_later_one() -> None:
+    code = """
+        net = nn.Linear(3, 2)
+        for x, y in loader:
+            out = net(x)
+            loss = F.binary_cross_entropy(out, y)
+            out[:, 0] = 1
+    """
+    assert told("LOSS022", code) == [BUG]
