@@ -67,3 +67,41 @@ def test_a_loop_that_makes_the_tensor_anew_writes_into_no_later_one() -> None:
             out[:, 0] = 1
     """
     assert told("LOSS022", code) == [BUG]
+
+
+# ── GRAD001: a Lightning module that a loop of one's own trains ───────────────────────────────
+
+BY_HAND = """
+import pytorch_lightning as pl
+class Encoder(pl.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 3)
+    def forward(self, x):
+        return self.fc(x)
+def train(loader, net, other, criterion):
+    opt = torch.optim.Adam(net.parameters(), lr=1e-3)
+    for epoch in range(3):
+        for x, y in loader:
+            loss = criterion(net(x), y)
+            CLEAR
+            loss.backward()
+            opt.step()
+def main():
+    net = Encoder()
+    other = nn.Linear(3, 3)
+    train([(torch.ones(2, 3), torch.ones(2, 3))], net, other, nn.MSELoss())
+main()
+"""
+
+
+@pytest.mark.parametrize("clear", ["net.zero_grad()", "net.fc.zero_grad()", "net.optimizers().zero_grad()"])
+@pytest.mark.parametrize("base", ["pl.LightningModule", "nn.Module"])
+def test_a_module_clears_its_own_gradients(clear: str, base: str) -> None:
+    assert told("GRAD001", BY_HAND.replace("pl.LightningModule", base).replace("CLEAR", clear)) == []
+
+
+@pytest.mark.parametrize("base", ["pl.LightningModule", "nn.Module"])
+@pytest.mark.parametrize("clear", ["pass", "net.eval()", "other.zero_grad()"])
+def test_a_module_whose_gradients_nothing_clears(clear: str, base: str) -> None:
+    assert told("GRAD001", BY_HAND.replace("pl.LightningModule", base).replace("CLEAR", clear)) == [BUG]
