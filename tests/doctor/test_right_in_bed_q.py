@@ -162,3 +162,57 @@ def test_a_seed_that_another_file_hands_over() -> None:
     use = "from load import parts\ntrain, _ = parts(x{0})\n_, test = parts(x{0})\n"
     assert told("DATA032", {"main.py": use.format(", seed=131"), "load.py": load}) == []
     assert told("DATA032", {"main.py": use.format(""), "load.py": load}) == [BUG]
+
+
+# ── EVAL008, EVAL002: a rate of dropout that nobody in sight sets ─────────────────────────────
+
+PREDICTS = """
+import argparse, pickle
+class Net(nn.Module):
+    def __init__(self, args, rate=0.2, width=8):
+        super().__init__()
+        self.fc, self.rnn = nn.Linear(4, width), nn.LSTM(8, 8, 2, dropout=0.0)
+        self.drop = DROP
+    def forward(self, x):
+        return self.drop(self.fc(x))
+def predict(path, x):
+    OPTIONS
+    net = MADE
+    net.load_state_dict(torch.load(path))
+    return net(x).argmax(1)
+predict("net.pt", torch.ones(2, 4))
+"""
+PICKLED = "args = pickle.load(open('args.pkl', 'rb'))"
+PARSED = """parser = argparse.ArgumentParser()
+    parser.add_argument('--drop-out', type=float, default={})
+    args = parser.parse_args()"""
+
+
+@pytest.mark.parametrize(
+    ("drop", "options", "made", "severity"),
+    [
+        ("nn.Dropout(args.drop_out)", PICKLED, "Net(args)", RISK),
+        ("nn.Dropout(p=args['drop_out'])", PICKLED, "Net(args)", RISK),
+        ("nn.Dropout2d(rate)", PICKLED, "Net(args, args.rate)", RISK),
+        ("nn.Dropout(args.drop_out)", PARSED.format(0), "Net(args)", RISK),
+        ("nn.Dropout(rate)", PARSED.format("0.0"), "Net(args, rate=args.drop_out)", RISK),
+        ("nn.TransformerEncoderLayer(8, 2, dropout=args.drop_out)", PICKLED, "Net(args)", RISK),
+        ("nn.Dropout(args.drop_out)", PARSED.format(0.5), "Net(args)", BUG),
+        ("nn.Dropout(rate)", PARSED.format(0.5), "Net(args, rate=args.drop_out)", BUG),
+        ("nn.Dropout(rate)", PICKLED, "Net(args)", BUG),
+        ("nn.Dropout(rate)", PICKLED, "Net(args, 0.3)", BUG),
+        ("nn.Dropout()", PICKLED, "Net(args)", BUG),
+        ("nn.BatchNorm1d(width)", PICKLED, "Net(args, width=args.width)", BUG),
+        ("nn.Sequential(nn.Dropout(args.drop_out), nn.BatchNorm1d(8))", PICKLED, "Net(args)", BUG),
+        ("nn.TransformerEncoderLayer(8, 2)", PICKLED, "Net(args)", BUG),
+    ],
+)
+def test_a_rate_that_nobody_in_sight_sets(drop: str, options: str, made: str, severity: Severity) -> None:
+    code = PREDICTS.replace("DROP", drop).replace("OPTIONS", options).replace("MADE", made)
+    assert told("EVAL008", code) == [severity]
+
+
+def test_a_rate_of_0_drops_nothing() -> None:
+    for drop, made in (("nn.Dropout(0)", "Net(None)"), ("nn.Dropout(rate)", "Net(None, 0.0)")):
+        code = PREDICTS.replace("DROP", drop).replace("OPTIONS", "pass").replace("MADE", made)
+        assert told("EVAL008", code) == []

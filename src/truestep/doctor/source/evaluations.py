@@ -10,9 +10,11 @@ from truestep.doctor.library.layers import DROPPING_LAYERS
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.behind import switches_off
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
+from truestep.doctor.source.frames import UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import last_part, walk
 from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.options import option_defaults
 from truestep.doctor.source.untaken import SettledValues, is_taken
 from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
 
@@ -247,6 +249,20 @@ def _drops_by_option(module: SourceModule, call: ast.Call, name: str, values: Se
     return bool(values.of(rate) != 0)
 
 
+def _drops_surely(module: SourceModule, call: ast.Call, name: str, values: SettledValues) -> bool:
+    """Tell whether what a layer drops, if it does, is known: not by an option that nobody in sight sets above 0."""
+    layer = DROPPING_LAYERS.get(name)
+    at, option = (layer.at, layer.option) if layer is not None else (1 if "functional" in name else 0, "p")
+    rate = argument(call, at, option) if layer is not None or "dropout" in name.lower() else None
+    if rate is None or not isinstance(values.of(rate), UnknownValue):
+        return True
+    defaults = module.program.answer(option_defaults)
+    origins = list(value_origins(module, rate))
+    return bool(origins) and all(
+        bool(constant(each) or defaults.get(last_part(each))) for each in origins if each is not None
+    ) and None not in origins
+
+
 def _is_local(module: SourceModule, base: ast.expr) -> bool:
     return module.classes.named(base) is not None
 
@@ -284,7 +300,7 @@ def _layers_in(module: SourceModule, node: ast.AST, calls: list[ast.Call], seen:
         taken = is_taken(module, call, values) if is_layer or inner is not None else False
         if taken is False:
             continue
-        surely = bool(taken and used.get(call, True))
+        surely = bool(taken and used.get(call, True)) and _drops_surely(module, call, name, values)
         if is_layer:
             _add(found, {name.rsplit(".", 1)[-1]: surely})
         if inner is not None:
