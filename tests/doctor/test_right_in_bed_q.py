@@ -216,3 +216,48 @@ def test_a_rate_of_0_drops_nothing() -> None:
     for drop, made in (("nn.Dropout(0)", "Net(None)"), ("nn.Dropout(rate)", "Net(None, 0.0)")):
         code = PREDICTS.replace("DROP", drop).replace("OPTIONS", "pass").replace("MADE", made)
         assert told("EVAL008", code) == []
+
+
+# ── PARAM038: what a library keeps is used under its name ─────────────────────────────────────
+
+KEEPS = """
+import pytorch_lightning as pl
+class Net(pl.LightningModule):
+    def __init__(self, net, alpha=0.1):
+        super().__init__()
+        KEEP
+        self.net = net
+    def forward(self, x):
+        return self.net(x)
+    def training_step(self, batch, i):
+        return self.net(batch).mean() USE
+"""
+
+
+@pytest.mark.parametrize(
+    "keep",
+    [
+        "self.save_hyperparameters()",
+        "self.save_hyperparameters(ignore=['net'])",
+        "self.save_hyperparameters('alpha')",
+    ],
+)
+@pytest.mark.parametrize(
+    "use",
+    ["* self.hparams.alpha", "* self.hparams['alpha']", "* term(**self.hparams)", "+ penalty(self.hparams)"],
+)
+def test_an_option_that_a_library_keeps(keep: str, use: str) -> None:
+    assert told("PARAM038", KEEPS.replace("KEEP", keep).replace("USE", use)) == []
+
+
+@pytest.mark.parametrize(
+    ("keep", "use"),
+    [
+        ("self.save_hyperparameters()", ""),
+        ("self.save_hyperparameters()", "* self.hparams.lr"),
+        ("pass", "* self.hparams.rate"),
+        ("print(net)", ""),
+    ],
+)
+def test_an_option_that_nothing_reads(keep: str, use: str) -> None:
+    assert told("PARAM038", KEEPS.replace("KEEP", keep).replace("USE", use)) == [RISK]

@@ -258,9 +258,11 @@ def _drops_surely(module: SourceModule, call: ast.Call, name: str, values: Settl
         return True
     defaults = module.program.answer(option_defaults)
     origins = list(value_origins(module, rate))
-    return bool(origins) and all(
-        bool(constant(each) or defaults.get(last_part(each))) for each in origins if each is not None
-    ) and None not in origins
+    return (
+        bool(origins)
+        and all(bool(constant(each) or defaults.get(last_part(each))) for each in origins if each is not None)
+        and None not in origins
+    )
 
 
 def _is_local(module: SourceModule, base: ast.expr) -> bool:

@@ -213,7 +213,9 @@ def _is_written_into(module: SourceModule, name: ast.Name) -> bool:
 
 def _written(module: SourceModule, scope: Scope) -> dict[str, list[ast.Name]]:
     """Return the names whose tensors a function writes into, by the name."""
-    into: list[ast.expr] = [target for each in module.directly_in(scope, ast.Assign) for target in each.targets]
+    into: list[ast.expr] = [
+        target for each in module.directly_in(scope, ast.Assign) for target in each.targets
+    ]
     into += [each.target for each in module.directly_in(scope, ast.AugAssign)]
     into = [each for each in into if isinstance(each, ast.Subscript)]
     for call in module.directly_in(scope, ast.Call):
