@@ -261,3 +261,58 @@ def test_an_option_that_a_library_keeps(keep: str, use: str) -> None:
 )
 def test_an_option_that_nothing_reads(keep: str, use: str) -> None:
     assert told("PARAM038", KEEPS.replace("KEEP", keep).replace("USE", use)) == [RISK]
+
+
+# ── EVAL003: a model that may have been loaded, and one of several ────────────────────────────
+
+AGENT = """
+import copy
+class Plain(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Sequential(nn.Linear(3, 3), nn.LeakyReLU(), nn.Softmax(1))
+    def forward(self, x):
+        return self.fc(x)
+class Drops(Plain):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+    def forward(self, x):
+        return self.drop(self.fc(x))
+class Agent:
+    def __init__(self, deep):
+        self.net = MADE
+        self.opt = torch.optim.Adam(self.net.parameters(), 1e-3)
+    def load(self, path):
+        self.net = LOADED
+    def act(self, x):
+        self.net.eval()
+        with torch.no_grad():
+            return self.net(x)
+    def learn(self, x, y):
+        self.opt.zero_grad()
+        F.mse_loss(self.net(x), y).backward()
+        self.opt.step()
+agent = Agent(True)
+for x, y in [(torch.ones(2, 3), torch.ones(2, 3))]:
+    agent.learn(x, y)
+    agent.act(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "loaded", "severities"),
+    [
+        ("Plain()", "torch.load(path)", []),
+        ("Plain()", "torch.load(path, weights_only=False).cuda()", []),
+        ("Plain() if deep else nn.Linear(3, 3)", "self.net", []),
+        ("copy.deepcopy(Plain())", "torch.load(path)", []),
+        ("Drops()", "torch.load(path)", [BUG]),
+        ("Drops() if deep else nn.Sequential(nn.Linear(3, 3), nn.Dropout(0.1))", "self.net", [BUG]),
+        ("copy.deepcopy(Drops())", "torch.load(path)", [BUG]),
+        ("make(deep)", "torch.load(path)", [RISK]),
+        ("Plain() if deep else make(deep)", "torch.load(path)", [RISK]),
+    ],
+)
+def test_a_model_that_may_have_been_loaded(made: str, loaded: str, severities: list[Severity]) -> None:
+    assert told("EVAL003", AGENT.replace("MADE", made).replace("LOADED", loaded)) == severities
