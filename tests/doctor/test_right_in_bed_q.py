@@ -316,3 +316,59 @@ for x, y in [(torch.ones(2, 3), torch.ones(2, 3))]:
 )
 def test_a_model_that_may_have_been_loaded(made: str, loaded: str, severities: list[Severity]) -> None:
     assert told("EVAL003", AGENT.replace("MADE", made).replace("LOADED", loaded)) == severities
+
+
+# ── SAVE001: what an object that is called is given ───────────────────────────────────────────
+
+STOPS = """
+class Stop:
+    def __init__(self):
+        self.best = None
+    def __call__(self, loss, model, path):
+        if self.best is None or loss < self.best:
+            self.best = loss
+            self.save(model, path)
+    def save(self, model, path):
+        torch.save(model, path + "/best.pth")
+"""
+GIVES = """
+net = nn.Linear(3, 3)
+for x, y in [(torch.ones(2, 3), torch.ones(2, 3))]:
+    loss = F.mse_loss(net(x), y)
+    state = STATE
+    CALL
+"""
+PLAIN = "\nstop = Stop()\n"
+HOLDS = """
+class Fit:
+    def __init__(self):
+        self.stop = Stop()
+    def after(self, loss, kept):
+        self.stop(loss, kept, "runs")
+fit = Fit()
+"""
+CALLS = [
+    (PLAIN, "stop(loss.item(), state, 'runs')"),
+    (PLAIN, "stop(loss.item(), path='runs', model=state)"),
+    (HOLDS, "fit.after(loss.item(), state)"),
+]
+
+
+@pytest.mark.parametrize(("holds", "call"), CALLS)
+@pytest.mark.parametrize(
+    ("state", "severities"),
+    [
+        ("{'epoch': 3, 'net': net.state_dict()}", []),
+        ("dict(net=net.state_dict())", []),
+        ("net.state_dict()", []),
+        ("net", [RISK]),
+    ],
+)
+def test_what_an_object_that_is_called_saves(
+    holds: str, call: str, state: str, severities: list[Severity]
+) -> None:
+    code = GIVES.replace("STATE", state).replace("CALL", call)
+    assert told("SAVE001", STOPS + holds + code) == severities
+    assert (
+        told("SAVE001", {"main.py": "from stop import Stop" + holds + code, "stop.py": STOPS}) == severities
+    )
