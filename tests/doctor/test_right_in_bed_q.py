@@ -372,3 +372,42 @@ def test_what_an_object_that_is_called_saves(
     assert (
         told("SAVE001", {"main.py": "from stop import Stop" + holds + code, "stop.py": STOPS}) == severities
     )
+
+
+# ── VALUE040: a class that is given a function passes it the object ───────────────────────────
+
+ENVIRONMENT = """
+def spec(self, params):
+    self.params = params
+def plain(params, *, seed=0):
+    return params
+class Env:
+    INSIDE
+    def __init__(self):
+        KEPT
+        CALL
+BEHIND
+Env()
+"""
+
+
+@pytest.mark.parametrize(
+    ("inside", "kept", "call", "behind", "severities"),
+    [
+        ("spec = spec", "pass", "self.spec(3)", "", []),
+        ("spec = spec", "pass", "self.spec(params=3)", "", []),
+        ("x = 3", "pass", "self.spec(3)", "Env.spec = spec", []),
+        ("plain = staticmethod(plain)", "pass", "self.plain(3)", "", []),
+        ("x = 3", "self.plain = plain", "self.plain(3)", "", []),
+        ("x = 3", "self.spec = spec", "self.spec(self, 3)", "", []),
+        ("spec = spec", "pass", "self.spec()", "", [BUG]),
+        ("spec = spec", "pass", "self.spec(3, 4)", "", [BUG]),
+        ("x = 3", "self.spec = spec", "self.spec(3)", "", [BUG]),
+        ("x = 3", "self.plain = plain", "self.plain(3, 4)", "", [BUG]),
+    ],
+)
+def test_a_function_that_a_class_is_given(
+    inside: str, kept: str, call: str, behind: str, severities: list[Severity]
+) -> None:
+    code = ENVIRONMENT.replace("INSIDE", inside).replace("KEPT", kept).replace("CALL", call)
+    assert told("VALUE040", code.replace("BEHIND", behind)) == severities
