@@ -11,13 +11,17 @@ from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
+from truestep.run.changing_data import ChangingData
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
+from truestep.run.ended_loop import NotingWhatEndsLoop
 from truestep.run.notebook import is_interactive_session
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
+from truestep.run.unkept_variables import UnkeptVariables
+from truestep.run.written_names import leaves_loop_by_error
 
 PASS_ENDED = (
     "this pass of run.batches has ended, and next() asks for a batch more. Write for batch in run.batches(source): within "
@@ -36,6 +40,9 @@ class RunLoop:
         self._tuner = RunCudnnTuner(run.context)
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
+        self._noting = NotingWhatEndsLoop(run.context.world)
+        self._changing = ChangingData(run)
+        self._variables = UnkeptVariables(run)
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -49,7 +56,8 @@ class RunLoop:
             while cursor.epoch < total and not cursor.finished:
                 session.random.epoch_begins()
                 cursor.in_epoch_body = True
-                yield cursor.epoch
+                with self._noting:
+                    yield cursor.epoch
                 # The body may have forked, and its child comes here, too.
                 session.owner.check()
                 cursor.in_epoch_body = False
@@ -81,7 +89,11 @@ class RunLoop:
         stream = cursor.streams.steps(total)
         session.begin_steps(total)
         before = cursor.step
-        yield from self.batches(stream, keeps)
+        try:
+            yield from self.batches(stream, keeps)
+        finally:
+            if stream.is_left and not self._is_too_late():
+                cursor.steps_failed = leaves_loop_by_error(sys._getframe().f_back, "steps")
         if cursor.step > before:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
@@ -103,20 +115,19 @@ class RunLoop:
             session.pass_skipped(stream)
             return PASS_ENDED
         self._note_pass_begun(stream, leads=leads)
+        self._changing.look(stream, whole=True)
         reader = stream.reader = stream.read()
         try:
-            for made in reader:
-                self._give_out(stream, made, leads=leads)
-                yield made.batch
-                session.owner.check()
-                if stream.reader is not reader:
-                    stream.refuse_reader()
-                self._body_done(stream, leads=leads)
-                if cursor.finished and stream.has_more():
-                    cursor.cut_short(stream)
-                    break
-            else:
-                stream.end()
+            with self._noting:
+                for made in reader:
+                    self._give_out(stream, made, leads=leads)
+                    yield made.batch
+                    self._body_done(stream, reader, made.batch, leads=leads)
+                    if cursor.finished and stream.has_more():
+                        cursor.cut_short(stream)
+                        break
+                else:
+                    stream.end()
         finally:
             self._closed(stream, reader, leads=leads)
         if leads:
@@ -129,14 +140,17 @@ class RunLoop:
             self._files.look(at_once=True)
             self._rank_data.pass_begun()
 
-    def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
+    def _body_done(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:
         cursor = self._run.cursor
+        self._session.owner.check()
+        if stream.reader is not reader:
+            stream.refuse_reader()
         self._run.context.note_done(leads=leads)
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()
         if leads:
             cursor.body_done()
-            self._session.batch_done(stream)
+            self._session.batch_done(stream, batch)
         # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         stream.in_body = False
 
@@ -163,12 +177,14 @@ class RunLoop:
 
     def _give_out(self, stream: StreamCursor, made: MadeBatch, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
+        self._changing.look(stream)
         stream.in_body = True
         stream.batch += 1
         stream.given += 1
         stream.read_digest = made.read
         run = self._run
         if leads:
+            self._variables.body_begins()
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1
