@@ -41,7 +41,7 @@ class SplitDrawnAgain(SourceCheck):
     Fix: call it once; random_state= makes it draw the same split each time.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:12;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:2.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:2; bed Q: 0 true, 2 false.
     """
 
     code = "DATA032"
