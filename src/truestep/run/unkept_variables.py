@@ -37,21 +37,23 @@ _DEEPEST = 2  # a loop that calls a function that calls one
 _LOOKS_UP = 8  # bodies after which nothing is looked for any more
 
 
-class _Piece(NamedTuple):
+class _LoopPiece(NamedTuple):
     """What runs in each body: of the loop itself, or of a function that it calls."""
 
     nodes: list[ast.AST]
     names: WrittenNames
 
 
-class _Held(NamedTuple):
+class _HeldVariable(NamedTuple):
     value: Any
     mark: object
     seed: int | None
 
 
-def _held(value: Any) -> _Held:
-    return _Held(value, _mark(value), value.initial_seed() if isinstance(value, torch.Generator) else None)
+def _held(value: Any) -> _HeldVariable:
+    return _HeldVariable(
+        value, _mark(value), value.initial_seed() if isinstance(value, torch.Generator) else None
+    )
 
 
 class UnkeptVariables:
@@ -60,7 +62,7 @@ class UnkeptVariables:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._bodies, self._next_look = 0, 1
-        self._first: dict[str, _Held] = {}
+        self._first: dict[str, _HeldVariable] = {}
 
     def body_begins(self) -> None:
         """A body of the leader's is about to begin, called for by the user's own loop."""
@@ -149,13 +151,13 @@ def _held_in_loop() -> Iterator[tuple[str, Any]]:
                 yield text, value
 
 
-def _is_run_state(node: ast.AST, piece: _Piece) -> bool:
+def _is_run_state(node: ast.AST, piece: _LoopPiece) -> bool:
     if not isinstance(node, ast.Attribute) or node.attr != "state":
         return False
     return type(piece.names.value(node.value)).__name__ == "Run"
 
 
-def _is_set_by(text: str, pieces: list[_Piece]) -> bool:
+def _is_set_by(text: str, pieces: list[_LoopPiece]) -> bool:
     """Whether the loop seeds, keeps or empties what has this name, or what holds it."""
     for piece in pieces:
         for node in piece.nodes:
@@ -200,7 +202,7 @@ def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     return not is_counted
 
 
-def _pieces() -> Iterator[_Piece]:
+def _pieces() -> Iterator[_LoopPiece]:
     """Yield the bodies of the loops of the user's that run now, outermost of each function, and the functions that they call."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -208,7 +210,7 @@ def _pieces() -> Iterator[_Piece]:
             nodes = _loop_at(frame)
             names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
             if nodes:
-                yield _Piece(nodes, names)
+                yield _LoopPiece(nodes, names)
                 yield from _called(nodes, names, 0)
         frame = frame.f_back
 
@@ -218,7 +220,7 @@ def _loop_at(frame: FrameType) -> list[ast.AST]:
     return [inner for each in loops[0].body for inner in ast.walk(each)] if loops else []
 
 
-def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_Piece]:
+def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_LoopPiece]:
     """Yield the functions and methods of the user's that code names, called or given on."""
     seen: set[int] = set()
     for node in nodes:
@@ -236,7 +238,7 @@ def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_
             owner = written.args.args[0].arg
             known[owner], texts[owner] = value.__self__, names.text(node.value)
         inner = [*ast.walk(written)]
-        piece = _Piece(inner, WrittenNames(known, texts))
+        piece = _LoopPiece(inner, WrittenNames(known, texts))
         yield piece
         yield from _called(inner, piece.names, depth + 1)
 

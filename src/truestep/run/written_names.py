@@ -2,7 +2,6 @@
 """The user's own source beside the objects that it names: what a written name stands for, without running anything."""
 
 import ast
-import dis
 import linecache
 from collections.abc import Mapping
 from functools import lru_cache
@@ -12,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from truestep.core.call_site import leaves_loop_by_statement
+from truestep.core.call_site import drops_by_itself, leaves_loop_by_statement
 from truestep.core.frames import is_library_file
 from truestep.engine.learner import Learner
 
@@ -117,9 +116,5 @@ def leaves_loop_by_error(frame: FrameType | None, word: str) -> bool:
         frame = frame.f_back
     if frame is None or leaves_loop_by_statement(frame):
         return False
-    step = next((each for each in dis.get_instructions(frame.f_code) if each.offset == frame.f_lasti), None)
-    is_dropped = step is not None and step.opname.startswith(
-        ("STORE_", "DELETE_", "FOR_ITER", "END_FOR", "POP_")
-    )
     iterated = [ast.unparse(each.iter) for each in loops_around(frame) if isinstance(each, ast.For)]
-    return not is_dropped and any(word in each for each in iterated)
+    return not drops_by_itself(frame) and any(word in each for each in iterated)
