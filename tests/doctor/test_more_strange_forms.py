@@ -320,8 +320,8 @@ def test_a_layer_that_is_left_over(made: str, comment: str, severities: list[Sev
 @pytest.mark.parametrize(
     ("line", "end", "severity"),
     [
-        ("scores = scores.masked_fill(mask, 0.0)", "", RISK),
-        ("scores = scores.masked_fill(mask, 0.0)", "# scores of the mask", RISK),
+        ("scores = scores.masked_fill(mask, 0.0)", "", QUESTION),
+        ("scores = scores.masked_fill(mask, 0.0)", "# scores of the mask", QUESTION),
         ("scores = scores.masked_fill(mask, 0.0)", "# return scores @ value", ADVICE),
         ("value_copy = torch.autograd.Variable(value)", "", ADVICE),
     ],

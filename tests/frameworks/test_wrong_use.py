@@ -262,7 +262,7 @@ SAYS = {
         "accumulation": "the number of batches to a step was 1, and is 2",
         "model": "net.weight was (1, 4), and is (2, 4) (and 1 more)",
         "optimizer": "the optimizer was SGD, and is Adam",
-        "fewer epochs": "max_epochs=1 asks for fewer, so nothing would be trained. Write max_epochs=",
+        "fewer epochs": "max_epochs=1 asks for no more than is done, so nothing would be trained. Write a larger max_epochs, or",
         "callback as path": "ckpt_path is the callback itself, and that is no checkpoint",
         "directory as path": "ckpt_path is its directory",
         "name": "Did you mean 'ExactResume'?",

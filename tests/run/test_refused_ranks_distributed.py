@@ -10,6 +10,7 @@ from support.ranks import on_ranks
 
 PROGRAM = Path(__file__).parent / "programs" / "refused.py"
 LINE = r"\S+refused\.py:\d+ \(step 1\)"
+KEPT = r"what run\.track keeps \(without per_rank=True\)"
 EXPECTED = {
     "sizes": r"OptionError: micro_batch=\[1, 1\] are the sizes .* Give one number",
     "scalar": "LossError: The loss function returned a scalar, .* A mean over a part is not a part of the mean",
@@ -35,6 +36,11 @@ EXPECTED = {
     "schedule_later": r"RankError: The ranks don't train the same: lr of 'net' is \S+ on rank 0 and \S+ on rank 1\. Set it",
     "rate": r"RankError: The ranks don't train the same: lr of 'net' is 0\.25 on rank 0 and \S+ on rank 1\. Set it on all ranks",
     "uneven": rf"RankError: .* rank 0: the end of a batch, {LINE}; rank 1: an update .* A loop that is longer on one rank",
+    "tracked_besides": rf"OptionError: .* {KEPT} is \['a'\] on rank 0 and \['a', 'b'\] on rank 1",
+    "tracked_alone": rf"OptionError: .* {KEPT} is \[\] on rank 0 and \['b'\] on rank 1",
+    "tracked_otherwise": rf"OptionError: .* {KEPT} is \['of_0'\] on rank 0 and \['of_1'\] on rank 1",
+    "tracked_for_one": rf"OptionError: .* {KEPT} is \['a'\] on rank 0 and \[\] on rank 1",
+    "tracked_rightly": "nothing was raised",
     "named": r"LossError: .* gave other metrics on other ranks: \[\"of_0\"\], \[\"of_1\"\]",
 }
 

@@ -222,8 +222,6 @@ def _compute(
             cutting.counting.note_reading(error, batch)
         raise
     values = part.values
-    if plan.unowned is not None and plan.unowned.look(loss, values):
-        _tell_of_loss(plan, loss, batch, part, cutting)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
@@ -232,9 +230,11 @@ def _compute(
         counted = counted or values.numel()
         if counted != num_examples:
             sums.expect(division.place(counted).total)
-    sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
-    hooks.before_backward(sums, is_last=is_last)
+    hooks.before_backward(values, is_last=is_last)
+    if plan.unowned is not None and plan.unowned.look(loss, values):
+        _tell_of_loss(plan, loss, batch, part, cutting)
+    sums.add(part, num_examples)
     if whole and sums.is_normalised:
         backward_of_losses(values, plan.seed(part, sums.expected))
     else:
@@ -282,5 +282,5 @@ def _call_with_nothing(
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)
         values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
-        plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
+        plan.hooks.before_backward(values, is_last=index + 1 == cutting.num_calls)
         backward_of_part(plan.weights, values, torch.zeros_like(values))

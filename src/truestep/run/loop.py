@@ -13,6 +13,7 @@ from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
+from truestep.run.ended_loop import NotingWhatEndsLoop
 from truestep.run.notebook import is_interactive_session
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
@@ -36,6 +37,7 @@ class RunLoop:
         self._tuner = RunCudnnTuner(run.context)
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
+        self._noting = NotingWhatEndsLoop(run.context.world)
         self._watched: Any = None
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
@@ -50,7 +52,8 @@ class RunLoop:
             while cursor.epoch < total and not cursor.finished:
                 session.random.epoch_begins()
                 cursor.in_epoch_body = True
-                yield cursor.epoch
+                with self._noting:
+                    yield cursor.epoch
                 # The body may have forked, and its child comes here, too.
                 session.owner.check()
                 cursor.in_epoch_body = False
@@ -112,18 +115,16 @@ class RunLoop:
         self._note_pass_begun(stream, leads=leads)
         reader = stream.reader = stream.read()
         try:
-            for made in reader:
-                self._give_out(stream, made, leads=leads)
-                yield made.batch
-                session.owner.check()
-                if stream.reader is not reader:
-                    stream.refuse_reader()
-                self._body_done(stream, made.batch, leads=leads)
-                if cursor.finished and stream.has_more():
-                    cursor.cut_short(stream)
-                    break
-            else:
-                stream.end()
+            with self._noting:
+                for made in reader:
+                    self._give_out(stream, made, leads=leads)
+                    yield made.batch
+                    self._body_done(stream, reader, made.batch, leads=leads)
+                    if cursor.finished and stream.has_more():
+                        cursor.cut_short(stream)
+                        break
+                else:
+                    stream.end()
         finally:
             self._closed(stream, reader, leads=leads)
         if leads:
@@ -150,8 +151,11 @@ class RunLoop:
             self._watched = UnkeptVariables(self._run)
         self._watched.body_begins()
 
-    def _body_done(self, stream: StreamCursor, batch: Any, *, leads: bool) -> None:
+    def _body_done(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:
         cursor = self._run.cursor
+        self._session.owner.check()
+        if stream.reader is not reader:
+            stream.refuse_reader()
         self._run.context.note_done(leads=leads)
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()

@@ -106,7 +106,7 @@ class RunSession:
             remove_unfinished_files(run.directory)
             write_run_environment(run)
         # before anything is restored or shared: shapes that differ would break the exchanges that follow
-        refuse_different_ranks(run.agreement, run.context.learners)
+        refuse_different_ranks(run.agreement, run.context.learners, run.tracked)
         run.agreement.compare(partial(run_optimizer_options, run.context.learners), check_run_switches)
         self._saver.files.divide()
         resumed = self._saver.resume()

@@ -16,7 +16,7 @@ from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted, given_to, is_self, walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import WITHOUT_END, each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.shortened import is_elision
 from truestep.doctor.source.signatures import raises_alone
@@ -170,17 +170,16 @@ class ClosedWorld:
 
     def _around(self, node: ast.AST) -> frozenset[Scope]:
         """Return the functions that run while what stands at a node does: its own, and those that call it."""
-        found: set[Scope] = set()
-        waiting = [self.index.scope_of[node]]
-        while waiting:
-            scope = waiting.pop()
-            if scope in found:
-                continue
-            found.add(scope)
-            if isinstance(scope, Function):
-                waiting += [self.index.scope_of[each] for each in self.resolver.functions.callers(scope)]
-                waiting += [self.index.scope_of[each] for each in self.modules[0].program.entered_from(scope)]
-        return frozenset(found)
+
+        def callers(scope: Scope) -> list[Scope]:
+            if not isinstance(scope, Function):
+                return []
+            followed = self.modules[0].program.entered_from(scope)
+            return [
+                self.index.scope_of[each] for each in (*self.resolver.functions.callers(scope), *followed)
+            ]
+
+        return frozenset(each_once([self.index.scope_of[node]], callers, WITHOUT_END))
 
     def _open_calls(self, scopes: frozenset[Scope]) -> Iterator[ast.AST]:
         """Yield the calls of which nobody can say what they run."""

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, stored_in, walk
-from truestep.doctor.source.once import asked_once, each_once
+from truestep.doctor.source.names import Scope, dotted, last_part, stored_in, walk
+from truestep.doctor.source.once import answered_once, asked_once, each_once
 
 BATCHES, UPDATES = "batches", "updates"
 _KEEPS = ("int", "round", "max", "min", "ceil", "floor", "float")
@@ -86,19 +86,16 @@ def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAs
     place, scope = dotted(node), module.scope(node)
     if isinstance(node, ast.Name):  # an inner function may read what the one around it counts
         scope = module.names.owner(node.id, scope) or scope
-    key = (_stores, scope)
-    if key not in module.remembered:
-        table: dict[str, list[ast.Assign | ast.AugAssign]] = {}
-        home = module.home(node)
-        every: list[ast.Assign | ast.AugAssign] = [
-            *home.directly_in(scope, ast.Assign),
-            *home.directly_in(scope, ast.AugAssign),
-        ]
-        for each in every:
-            if (stored := dotted(stored_in(each))) is not None:
-                table.setdefault(stored, []).append(each)
-        module.remembered[key] = table
-    found: list[ast.Assign | ast.AugAssign] = module.remembered[key].get(place, []) if place else []
+    return _stores_in(module.home(node), scope).get(place, []) if place else []
+
+
+@answered_once
+def _stores_in(home: SourceModule, scope: Scope) -> dict[str, list[ast.Assign | ast.AugAssign]]:
+    found: dict[str, list[ast.Assign | ast.AugAssign]] = {}
+    plain: list[ast.Assign | ast.AugAssign] = [*home.directly_in(scope, ast.Assign)]
+    for each in [*plain, *home.directly_in(scope, ast.AugAssign)]:
+        if (stored := dotted(stored_in(each))) is not None:
+            found.setdefault(stored, []).append(each)
     return found
 
 

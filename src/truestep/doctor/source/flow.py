@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.library.operations import CUTS
 from truestep.doctor.source.applications import applications
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import argument_for, default_of, parameters_given
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted, receiver_of, walk
+from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.settings import is_setting
 from truestep.doctor.source.uses import names_read
@@ -166,22 +167,10 @@ def _is_coefficient(module: SourceModule, node: ast.expr) -> bool:
         return True
     if is_setting(module.resolver, node) or isinstance(literal(module, node), (int, float)):
         return True
-    bindings = module.names.bindings(node) if isinstance(node, ast.Name) else []
-    return any(_has_number(each.parameter_of, node) for each in bindings)
-
-
-def _has_number(function: Function | None, name: ast.expr) -> bool:
-    """Tell whether a parameter has a number for its default."""
-    if function is None or not isinstance(name, ast.Name):
+    if not isinstance(node, ast.Name):
         return False
-    ordered = [*function.args.posonlyargs, *function.args.args]
-    pairs = [*zip(reversed(ordered), reversed(function.args.defaults), strict=False)]
-    pairs += [
-        (each, given)
-        for each, given in zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-        if given
-    ]
-    return any(each.arg == name.id and isinstance(constant(given), (int, float)) for each, given in pairs)
+    functions = [each.parameter_of for each in module.names.bindings(node)]
+    return any(each and isinstance(constant(default_of(each, node.id)), (int, float)) for each in functions)
 
 
 def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
@@ -193,10 +182,7 @@ def _gives_back(module: SourceModule, call: ast.Call, node: ast.AST) -> bool:
     if function is None:
         return False
     given = node.value if isinstance(node, ast.keyword) else node
-    names = [
-        each.arg for each in [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    ]
-    name = next((each for each in names if argument_for(function, call, each) is given), None)
+    name = next(iter(parameters_given(function, call, given)), None)
     key = (_gives_back, function, name)
     if key not in module.remembered:
         module.remembered[key] = False  # a cycle ends here
@@ -268,14 +254,12 @@ def _losses_given(files: list[SourceModule]) -> set[Function | None]:
     return {files[0].functions.named(each) for each in given}
 
 
+@answered_once
 def _losses_in(module: SourceModule) -> dict[Scope, list[ast.expr]]:
     """Return what goes backward in each function of a file."""
-    key = (_losses_in, module.tree)
-    if key not in module.remembered:
-        module.remembered[key] = table = dict[Scope, list[ast.expr]]()
-        for call, loss in _gone_backward(module):
-            table.setdefault(module.scope(call), []).append(loss)
-    found: dict[Scope, list[ast.expr]] = module.remembered[key]
+    found: dict[Scope, list[ast.expr]] = {}
+    for call, loss in _gone_backward(module):
+        found.setdefault(module.scope(call), []).append(loss)
     return found
 
 

@@ -119,6 +119,19 @@ class ProgramFunctions:
         owner = self._classes.named(call.func)
         return self._classes.method(owner, "__init__")
 
+    def called(self, call: ast.Call) -> Function | None:
+        """Return the function, method or constructor of the program that a call runs."""
+        return self.constructor(call) or self.target(call)
+
+    def applied(self, call: ast.Call) -> Function | None:
+        """Return the forward of the object that a call applies, else the function or method that it runs."""
+        return self._classes.method(self._classes.of(call.func), "forward") or self.target(call)
+
+    def all_called(self, call: ast.Call) -> list[Function]:
+        """Return what of the program a call may run: a function, a method, a constructor, a forward."""
+        found = dict.fromkeys((self.called(call), self.applied(call)))
+        return [each for each in found if each is not None]
+
     def named(self, name: ast.expr) -> Function | None:
         """Return the function of the program that a name stands for."""
         if isinstance(name, ast.Lambda):

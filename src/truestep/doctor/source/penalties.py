@@ -25,13 +25,8 @@ def penalties_of(module: SourceModule, gradient: ast.expr, depth: int = 0) -> It
     elif isinstance(parent, ast.Assign) and depth < MAX_NAMES:
         for name in _names(parent):
             for read in module.reads(name):
-                if isinstance(read, ast.Name) and current in _given(module, read):
+                if isinstance(read, ast.Name) and current in module.resolver.given_whole_or_in_part(read):
                     yield from penalties_of(module, read, depth + 1)
-
-
-def _given(module: SourceModule, name: ast.Name) -> list[ast.expr | None]:
-    """Return what a name was given, be it a part of that."""
-    return [value for value, _ in module.resolver.unpacked(name) or ()] or module.definitions(name)
 
 
 def _names(made: ast.Assign) -> Iterator[str]:

@@ -156,8 +156,7 @@ def _applied(module: SourceModule, call: ast.Call) -> str | None:
 
 def _given_back(module: SourceModule, call: ast.Call) -> list[ast.expr]:
     """Return what a function, or the forward of a model, of the program gives on each way: a critic may drop the last axis."""
-    forward = module.classes.method(module.classes.of(call.func), "forward")
-    return module.functions.results(forward or module.functions.target(call))
+    return module.functions.results(module.functions.applied(call))
 
 
 def _is_of_features(module: SourceModule, call: ast.Call) -> bool:

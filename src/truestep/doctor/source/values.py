@@ -207,9 +207,7 @@ def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
             if isinstance(each, ast.Call):
                 yield each
             elif isinstance(each, ast.Name):
-                values = [value for value, _ in module.resolver.unpacked(each) or ()] or module.definitions(
-                    each
-                )
+                values = module.resolver.given_whole_or_in_part(each)
                 waiting += [value for value in values if value is not None and module.scope(value) is scope]
 
 
@@ -275,9 +273,7 @@ def _operation_names(module: SourceModule, call: ast.Call, depth: int, position:
     layer = _layer(module, call.func, depth)
     if layer is not None:
         return layer
-    owner = module.classes.of(call.func)
-    forward = module.classes.method(owner, "forward")
-    target = forward or module.functions.target(call)
+    target = module.functions.applied(call)
     if target is not None and not isinstance(target, ast.Lambda):
         return _returned(module, target, depth, position)
     if isinstance(call.func, ast.Attribute):

@@ -6,7 +6,7 @@ from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.frameworks.beginning import Beginning
+from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
@@ -76,16 +76,19 @@ class ExactResume(HelpfulAttributes, Callback):
         refuse_processes(trainer.world_size, "Lightning")
         if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
             self._begun.model(pl_module)  # else layers are made later
-        self._begun.epochs(trainer.max_epochs, "max_epochs")
-        self._begun.seed()
+        # it saves before a batch, so a checkpoint is always of a training with more to do
+        self._begun.length("max_epochs", trainer.max_epochs, self._kept.place.get("pass", 0) + 0.5)
+        self._begun.length("max_steps", trainer.max_steps, self._kept.step + 0.5)
+        seeds = self._begun.seed()
         self._place, self._since = self._kept.place, 0
-        self._passes.begin(self._place)
+        self._passes.begin(self._place, seeds)
         if not self._place:
             self._await_pass(trainer)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
-        """Look at the optimizers, before Lightning loads the state of those that were saved into them."""
-        self._begun.optimizers(trainer.optimizers)
+        """Look at optimizers and schedules, before Lightning loads the state of those that were saved into them."""
+        schedules = made_schedules(each.scheduler for each in trainer.lr_scheduler_configs)
+        self._begun.made(trainer, made_optimizers(trainer.optimizers), schedules)
 
     def state_dict(self) -> dict[str, Any]:
         """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
@@ -109,7 +112,7 @@ class ExactResume(HelpfulAttributes, Callback):
             self._await_pass(trainer)
             iter(trainer.fit_loop._data_fetcher)
         self._passes.stop_waiting()
-        self._kept.say_going_on()
+        self._begun.say_going_on()
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the pass that comes for the one that is trained on."""
@@ -122,6 +125,7 @@ class ExactResume(HelpfulAttributes, Callback):
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
         self._passes.stop_waiting()
+        self._begun.first_batch()
         loop = trainer.fit_loop.epoch_loop
         if self._place:
             place, self._place = self._place, {}

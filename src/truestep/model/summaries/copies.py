@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.modules import as_module
+from truestep.core.wording import error_line
 from truestep.model.calling import (
     Arguments,
     forward_arguments,
@@ -62,7 +63,7 @@ def run_without_values(
             return run(made, map_forward_arguments(arguments, change)), ""
         except Exception as error:  # noqa: BLE001 - whatever a model does without values
             cause = error.__cause__ or error
-    return None, f"{type(cause).__name__}: {cause}".splitlines()[0][:150]
+    return None, error_line(cause)[:150]
 
 
 def sized_by_batch(model: object, batch: Any, owner: str) -> tuple[nn.Module, Arguments, list[str]]:

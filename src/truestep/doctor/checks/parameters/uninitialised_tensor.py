@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
@@ -51,7 +51,7 @@ class UninitialisedTensor(SourceCheck):
                 yield At(
                     call,
                     f"This makes {value} uninitialised numbers, not the value {value}.",
-                    RISK,
+                    QUESTION,
                 )
 
 

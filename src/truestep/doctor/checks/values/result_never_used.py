@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, QUESTION, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
@@ -71,10 +71,9 @@ class ResultNeverUsed(SourceCheck):
                         is_kept = isinstance(
                             node.value, ast.Name
                         )  # another name for a value that is used by its own
-                        is_risk = not is_kept and _is_trained_with(module, function)
-                        is_risk = is_risk and not _is_left_over(module, function, node)
-                        loud = QUESTION if _is_behind_update(module, node) else RISK
-                        yield At(node, text, loud if is_risk else ADVICE)
+                        is_trained_with = not is_kept and _is_trained_with(module, function)
+                        is_trained_with = is_trained_with and not _is_left_over(module, function, node)
+                        yield At(node, text, QUESTION if is_trained_with else ADVICE)
 
 
 def _is_trained_with(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
@@ -88,16 +87,6 @@ def _is_trained_with(module: SourceModule, function: ast.FunctionDef | ast.Async
     return forward is not None and any(
         isinstance(each, ast.Attribute) and each.attr == function.name for each in walk(forward)
     )
-
-
-def _is_behind_update(module: SourceModule, node: ast.Assign) -> bool:
-    """Tell what cuts a value to another size where the loop's losses have gone backward: no update was to have it."""
-    loop = module.loop(node)
-    same = isinstance(node.value, ast.Subscript) and dotted(node.value.value) == dotted(node.targets[0])
-    if loop is None or not same:
-        return False
-    losses = [each for each in module.inside(loop, ast.Call) if getattr(each.func, "attr", "") == "backward"]
-    return bool(losses) and all((each.end_lineno or 0) < node.lineno for each in losses)
 
 
 def _is_left_over(module: SourceModule, function: Function, node: ast.Assign) -> bool:

@@ -51,7 +51,7 @@ class LossWithoutGradFn(Explainer):
         r"element (?P<index>\d+) of (?:tensors|variables) does not require grad and does not have a grad_fn",
         r"tensors? does not require grad and does not have a grad_fn",
     )
-    checks = ("GRAD022", "EVAL017", "PARAM014", "GRAD024")
+    checks = ("GRAD022", "PARAM014", "GRAD024")
     not_in_a_log = "where the graph was cut: the lines between model and loss"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
