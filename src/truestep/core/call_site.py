@@ -232,12 +232,6 @@ def leaves_loop_by_statement(frame: FrameType | None) -> bool:
     return False
 
 
-def drops_by_itself(frame: FrameType) -> bool:
-    """Whether the instruction at which code stands lets go of a value: it gives a name another one, deletes it, or ends a loop."""
-    name = _instruction(frame.f_code, frame.f_lasti)
-    return name.startswith(("STORE_", "DELETE_", "FOR_ITER", "END_FOR", "POP_"))
-
-
 _READS_ALL_NAMES = {"locals", "vars", "globals", "eval", "exec", "dir"}
 _GOES_ON_ELSEWHERE = ("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_ABSOLUTE", "JUMP_NO_INTERRUPT")
 _ENDS = ("RETURN", "RAISE", "RERAISE")

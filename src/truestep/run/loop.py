@@ -9,6 +9,7 @@ from typing import Any
 
 from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import DataError, OptionError
+from truestep.core.leaving import told_of_trace, trace_leaving_loop
 from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import RunCursor
@@ -89,9 +90,8 @@ class RunLoop:
             yield from self.batches(stream, keeps)
         finally:
             if stream.is_left and not self._is_too_late():
-                from truestep.run.written_names import leaves_loop_by_error
-
-                cursor.steps_failed = leaves_loop_by_error(sys._getframe().f_back, "steps")
+                trace = trace_leaving_loop(sys._getframe().f_back)
+                cursor.steps_failed = told_of_trace(trace) if trace else ""
         if cursor.step > before:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
