@@ -243,8 +243,8 @@ class RunCursor:
         if self.steps_failed and not self.finished:
             raise OptionError(
                 f"The loop over run.steps was ended in the body of step {self.step} by {self.steps_failed}: to go on here would "
-                "leave out what that body had still to do. Make the run again, with its learners and what it tracks, and loop over that "
-                f"(in a notebook, run the cell with ts.Run(...) once more): a new ts.Run of {directory} goes on from its newest "
+                "leave out what that body had still to do. Make the run again, with its learners and what it tracks, and loop over "
+                f"that (in a notebook, run the cell with ts.Run(...) once more): a new ts.Run of {directory} goes on from its newest "
                 "checkpoint."
             )
 
