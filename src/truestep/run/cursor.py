@@ -244,7 +244,7 @@ class RunCursor:
             raise OptionError(
                 f"The loop over run.steps was ended in the body of step {self.step} by {self.steps_failed}: to go on here would "
                 "leave out what that body had still to do. Make the run again, with its learners and what it tracks, and loop over "
-                f"that (in a notebook, run the cell with ts.Run(...) once more): a new ts.Run of {directory} goes on from its newest "
+                f"that (in a notebook, run the cell with ts.Run(...) once more): a new ts.Run of {directory} goes on from its "
                 "checkpoint."
             )
 
