@@ -15,6 +15,7 @@ import torch
 
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import is_library_file
+from truestep.run.loop_flow import LoopPiece, feeds_update
 from truestep.run.state import RunState
 from truestep.run.written_names import WrittenNames, function_node, last_name, loops_around
 
@@ -35,13 +36,6 @@ _SETS_OR_KEEPS = {
 _ADDS = {"append", "appendleft", "extend", "extendleft", "insert", "maxlen"}
 _DEEPEST = 2  # a loop that calls a function that calls one
 _LOOKS_UP = 8  # bodies after which nothing is looked for any more
-
-
-class _LoopPiece(NamedTuple):
-    """What runs in each body: of the loop itself, or of a function that it calls."""
-
-    nodes: list[ast.AST]
-    names: WrittenNames
 
 
 class _HeldVariable(NamedTuple):
@@ -144,20 +138,22 @@ def _held_in_loop() -> Iterator[tuple[str, Any]]:
         for node in piece.nodes:
             if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
                 continue
-            text, value = piece.names.text(node), piece.names.value(node)
+            value = piece.names.value(node)
             is_list = isinstance(value, (list, deque)) and _is_read(node, parents)
-            is_looked_at = is_list or isinstance(value, _GENERATORS)
-            if is_looked_at and text.rpartition(".")[2] not in stored and not _is_set_by(text, pieces):
+            if (not is_list and not isinstance(value, _GENERATORS)) or last_name(node) in stored:
+                continue
+            text = piece.names.text(node)
+            if not _is_set_by(text, pieces) and (not is_list or feeds_update(text, pieces)):
                 yield text, value
 
 
-def _is_run_state(node: ast.AST, piece: _LoopPiece) -> bool:
+def _is_run_state(node: ast.AST, piece: LoopPiece) -> bool:
     if not isinstance(node, ast.Attribute) or node.attr != "state":
         return False
     return type(piece.names.value(node.value)).__name__ == "Run"
 
 
-def _is_set_by(text: str, pieces: list[_LoopPiece]) -> bool:
+def _is_set_by(text: str, pieces: list[LoopPiece]) -> bool:
     """Whether the loop seeds, keeps or empties what has this name, or what holds it."""
     for piece in pieces:
         for node in piece.nodes:
@@ -202,7 +198,7 @@ def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     return not is_counted
 
 
-def _pieces() -> Iterator[_LoopPiece]:
+def _pieces() -> Iterator[LoopPiece]:
     """Yield the bodies of the loops of the user's that run now, outermost of each function, and the functions that they call."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -210,7 +206,7 @@ def _pieces() -> Iterator[_LoopPiece]:
             nodes = _loop_at(frame)
             names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
             if nodes:
-                yield _LoopPiece(nodes, names)
+                yield LoopPiece(nodes, names)
                 yield from _called(nodes, names, 0)
         frame = frame.f_back
 
@@ -220,7 +216,7 @@ def _loop_at(frame: FrameType) -> list[ast.AST]:
     return [inner for each in loops[0].body for inner in ast.walk(each)] if loops else []
 
 
-def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_LoopPiece]:
+def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[LoopPiece]:
     """Yield the functions and methods of the user's that code names, called or given on."""
     seen: set[int] = set()
     for node in nodes:
@@ -238,7 +234,7 @@ def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_
             owner = written.args.args[0].arg
             known[owner], texts[owner] = value.__self__, names.text(node.value)
         inner = [*ast.walk(written)]
-        piece = _LoopPiece(inner, WrittenNames(known, texts))
+        piece = LoopPiece(inner, WrittenNames(known, texts), names.text(node))
         yield piece
         yield from _called(inner, piece.names, depth + 1)
 
