@@ -65,6 +65,7 @@ class Accumulating(HelpfulAttributes):
         if not self._plan.learners:
             return _mean(loss)
         part = self._read(loss, weight)
+        self._plan.hooks.before_backward(part.values, is_last=None)
         counts = part.num_values > 0
         if counts and self._plan.unowned is not None and self._plan.unowned.look(None, part.values):
             self._look_at_scale(part)
@@ -73,7 +74,6 @@ class Accumulating(HelpfulAttributes):
             seed = self._plan.scaled(seed / self._sums.expected)
             self._sums.add(part)
         # The block's autocast ends before the backward, as it must: gradients keep the types of the forward.
-        self._plan.hooks.before_backward(self._sums, is_last=None)
         with torch.autocast(self._learner.context.device.type, enabled=False):
             self._go_back(part.values, seed)
         self._plan.accumulate_half()

@@ -18,6 +18,7 @@ from truestep.engine.backward import backward_of_losses, backward_of_part
 from truestep.engine.batches import Batch, batch_to_device, split_along
 from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
+from truestep.engine.combinations import refuse_auto_of_update
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
 from truestep.engine.cut_graph import note_cut
@@ -122,6 +123,8 @@ def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> Batch
     limit, may_change = splitting.micro_batch, False
     again = None
     if limit == "auto":
+        if plan.hooks.divides_weights:
+            refuse_auto_of_update(plan.names)
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
     shares = plan.hooks.division.shares_batches
@@ -222,8 +225,6 @@ def _compute(
             cutting.counting.note_reading(error, batch)
         raise
     values = part.values
-    if plan.unowned is not None and plan.unowned.look(loss, values):
-        _tell_of_loss(plan, loss, batch, part, cutting)
     if not cutting.decomposable:
         division.check_whole()
     if whole and cutting.sizes is None:
@@ -232,9 +233,11 @@ def _compute(
         counted = counted or values.numel()
         if counted != num_examples:
             sums.expect(division.place(counted).total)
-    sums.add(part, num_examples)
     is_last = None if cutting.may_change else index + 1 == cutting.num_calls
-    hooks.before_backward(sums, is_last=is_last)
+    hooks.before_backward(values, is_last=is_last)
+    if plan.unowned is not None and plan.unowned.look(loss, values):
+        _tell_of_loss(plan, loss, batch, part, cutting)
+    sums.add(part, num_examples)
     if whole and sums.is_normalised:
         backward_of_losses(values, plan.seed(part, sums.expected))
     else:
@@ -282,5 +285,5 @@ def _call_with_nothing(
     for index in range(sums.num_parts, cutting.num_calls):
         plan.context.draws.begin(0, 1)
         values = read_loss(_call(plan, loss, example, index), num_examples=1, whole=False).values
-        plan.hooks.before_backward(sums, is_last=index + 1 == cutting.num_calls)
+        plan.hooks.before_backward(values, is_last=index + 1 == cutting.num_calls)
         backward_of_part(plan.weights, values, torch.zeros_like(values))

@@ -125,9 +125,66 @@ def trained(name, folder, epochs=2):
         return {"weights": whole, "buffers": buffers, "measured": measured}
 
 
+class Late(nn.Module):
+    """Makes a buffer in its first forward: of the rows, of nothing, or below a part of it."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.part, self.last, self.kind = nn.Identity(), nn.Linear(4, 4), kind
+
+    def forward(self, inputs):
+        owner = self.part if "below" in self.kind else self
+        if not hasattr(owner, "centre"):
+            mean = inputs.detach().mean((0, 1))
+            owner.register_buffer("centre", torch.zeros_like(mean) if "constant" in self.kind else mean)
+        return self.last(inputs - owner.centre)
+
+
+LATE = ["late", "late constant", "late below"]
+
+
+def made_late(kind, folder):
+    """Batches of one example: the first update leaves all other ranks without, and they make no buffer."""
+    with ts.Run(folder / "late", progress=False, quiet=True, doctor=False, timeout_seconds=30.0) as run:
+        net = run.learner(Late(kind), lambda p: torch.optim.SGD(p, lr=0.1))
+        data = run.data(ROWS.float(), batch_size=1)
+        for _ in run.epochs(1):
+            for batch in run.batches(data):
+                net.update(lambda rows: net(rows).square().mean((1, 2)), batch)
+
+
+def penalty(net):
+    return sum(each.square().sum() for each in net.parameters())
+
+
+DIVIDED = {
+    "penalty of each row": lambda net, rows: net(rows).square().mean((1, 2)) + penalty(net),
+    "penalty with weights": lambda net, rows: ts.weighted(
+        net(rows).square().mean((1, 2)) + penalty(net), rows[:, 0, 0] * 0 + 2
+    ),
+    "weight of another": lambda net, rows: net(rows).square().mean((1, 2)) + net.module[1].weight.sum(),
+}
+
+
+def weights_elsewhere(kind, folder):
+    """A loss that reads divided weights, of which even a sum is a message, with a rank without examples that sends none."""
+    options = {"strategy": "fsdp", "progress": False, "quiet": True, "doctor": False, "timeout_seconds": 20.0}
+    with ts.Run(folder / "divided", **options) as run:
+        model = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 4))
+        net = run.learner(model, lambda p: torch.optim.SGD(p, lr=0.1))
+        data = run.data(ROWS.float(), batch_size=1)
+        for _ in run.epochs(1):
+            for batch in run.batches(data):
+                net.update(lambda rows: DIVIDED[kind](net, rows), batch)
+
+
 def main(folder, refused=None):
     """Train all kinds that are not refused, one again in two runs; or the one that is."""
-    if refused:
+    if refused in LATE:
+        made_late(refused, folder)
+    elif refused in DIVIDED:
+        weights_elsewhere(refused, folder)
+    elif refused:
         moved_outside(folder) if refused == "moved outside" else trained(refused, folder)
     found = {name: trained(name, folder) for name in KINDS if name not in REFUSED}
     (folder / "again").mkdir(exist_ok=True)

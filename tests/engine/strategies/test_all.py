@@ -35,7 +35,7 @@ class Twins(SingleProcess):
         assert all(parameter.grad is None for parameter in self.parameters)
         self.calls.append("begin")
 
-    def before_backward(self, sums, *, is_last):
+    def before_backward(self, values, *, is_last):
         self.calls.append("last backward" if is_last else "backward")
 
     def gradients_ready(self, sums):

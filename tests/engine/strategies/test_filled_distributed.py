@@ -60,6 +60,29 @@ def test_the_first_update_after_which_they_differ_names_them(tmp_path, name):
         assert f'run.learner(..., buffers={{"{program.REFUSED[name][0]}": "mean"}})' in text
 
 
+@pytest.mark.sliced(1)
+@pytest.mark.parametrize("kind", program.LATE)
+def test_a_buffer_that_a_rank_without_examples_never_made_is_named(tmp_path, kind):
+    finished = on_ranks(PROGRAM, tmp_path, kind)
+    name = "part.centre" if "below" in kind else "centre"
+    for each in finished:
+        assert each.status == 1  # where they went on, a broadcast of two sizes ended the process
+        assert (
+            f"not the same on all ranks: {name} is of shape (4,) on rank 0 and missing on rank 1"
+            in each.error
+        )
+        assert 'self.register_buffer("centre", torch.zeros(4))' in each.error
+
+
+@DIVIDES
+@pytest.mark.sliced(1)
+@pytest.mark.parametrize("kind", program.DIVIDED)
+def test_a_loss_of_divided_weights_is_refused_where_a_rank_has_no_examples(tmp_path, kind):
+    for each in on_ranks(PROGRAM, tmp_path, kind):
+        assert each.status == 1
+        assert "something was computed with a weight elsewhere" in each.error
+
+
 def check_equal(found, one):
     for kind in ("weights", "measured"):
         for mine, other in zip(found[kind], one[kind], strict=True):

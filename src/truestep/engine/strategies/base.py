@@ -99,8 +99,8 @@ class UpdateHooks(Protocol):
     def begin(self) -> None:
         """No parameter has a gradient: an evaluation of the loss begins, or one has failed and what is under way is void."""
 
-    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
-        """A part's loss has been computed and is in `sums`; its backward starts now.
+    def before_backward(self, values: Tensor, *, is_last: bool | None) -> None:
+        """A part's loss has been computed, and nothing yet of its values; its backward is the next to exchange anything.
 
         `is_last`: gradients may be sent while this backward runs, since no other follows and nothing will be tried again. It is
         None throughout where nobody knows which part is the last (`accumulating`), or where a smaller one may have to be tried.

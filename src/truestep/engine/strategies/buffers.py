@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.errors import RankError
+from truestep.core.wording import first_of
 from truestep.engine.buffer_rules import BUFFER_RULES, BufferRule
 from truestep.engine.processes.world import World
 
@@ -27,6 +28,10 @@ _NAMED = 4
 def is_to_be_read(numbers: Sequence[Any]) -> bool:
     """Whether such numbers of a rank tell of buffers that were looked at, so that their sums have to be read."""
     return isinstance(numbers[1], Tensor) or bool(numbers[1])
+
+
+def _looks_at_all(number: int) -> bool:
+    return number & (number - 1) == 0
 
 
 class _BufferPlace:
@@ -104,8 +109,8 @@ class RankBuffers:
     def numbers(self, *, is_enough: bool) -> list[Any]:
         """Return what tells all ranks whether theirs are alike; zeros of a rank that had no examples, or fewer calls."""
         # Writes through .data show in no version: all are looked at in the first update, the second, the fourth, and so on.
-        self._num_looked = number = self._num_looked + 1
-        looks_at_all = number & (number - 1) == 0
+        self._num_looked += 1
+        looks_at_all = _looks_at_all(self._num_looked)
         if looks_at_all:
             self._find()
         if not is_enough:
@@ -155,8 +160,15 @@ class RankBuffers:
             _write(_there(place), _real(before) + value)
 
     def lend(self, source: int, *, takes: bool) -> None:
-        """Give those of one rank, that nothing else makes the same, to every rank that takes them."""
-        buffers = [now for each in self._rest if (now := each.now) is not None]
+        """Give those of one rank, that nothing else makes the same, to every rank that takes them.
+
+        Raises:
+            RankError: a forward made buffers on the rank that gives, and the others called none.
+        """
+        there = {each.name: now for each in self._rest if (now := each.now) is not None}
+        if _looks_at_all(self._num_looked):
+            _refuse_missing_buffers(self._world, self._what, there, source)
+        buffers = list(there.values())
         self._world.broadcast(buffers, self._what, source=source, takes=takes)
 
     def kept(self) -> list[tuple[Tensor, Tensor]]:
@@ -188,14 +200,37 @@ def refuse_other_buffers(
             )
     if not found:
         return
-    listed = ", ".join(text for _, text in found[:_NAMED])
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    listed = first_of([text for _, text in found], _NAMED)
     raise RankError(
-        f"In {what}, buffers are not the same on all ranks: {listed}{more}. Each rank's forward has filled them from its own "
+        f"In {what}, buffers are not the same on all ranks: {listed}. Each rank's forward has filled them from its own "
         "examples, so the training would depend on the number of ranks. Say what they are of the ranks' values: "
         f'run.learner(..., buffers={{"{found[0][0]}": "mean"}}) for a mean over the examples, "sum" for a sum of what each added, '
         '"own" for what each keeps for itself; or fill them from all examples, ts.gather(values).'
     )
+
+
+def _refuse_missing_buffers(world: World, what: str, there: dict[str, Tensor], source: int) -> None:
+    """Raise a RankError where a rank lacks a buffer of the one that gives: a broadcast of other sizes would end the processes."""
+    mine = {name: list(now.shape) for name, now in there.items()}
+    everybody = [json.loads(each) for each in world.share_bytes(json.dumps(mine).encode(), what)]
+    given = everybody[source]
+    for rank, taken in enumerate(everybody):
+        names = [name for name in {**given, **taken} if given.get(name) != taken.get(name)]
+        if not names:
+            continue
+        name, shape = names[0], given.get(names[0], taken.get(names[0]))
+        more = f" (and {len(names) - 1} more)" if len(names) > 1 else ""
+        *parts, key = name.split(".")
+        raise RankError(
+            f"In {what}, buffers are not the same on all ranks: {name}{more} is {_said_of(given.get(name))} on rank {source} and "
+            f"{_said_of(taken.get(name))} on rank {rank}. A forward has made it, and a rank without examples calls none. "
+            f"Make it in the __init__ of {'.'.join(parts) or 'the model'}, the same on all ranks: "
+            f'self.register_buffer("{key}", torch.zeros({", ".join(map(str, shape or ())) or "()"})).'
+        )
+
+
+def _said_of(shape: list[int] | None) -> str:
+    return "missing" if shape is None else f"of shape {tuple(shape)}"
 
 
 def _there(place: _BufferPlace) -> Tensor:

@@ -102,7 +102,7 @@ class DdpHooks:
         self._buckets.disarm()
         self.division.begin()
 
-    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
+    def before_backward(self, values: Tensor, *, is_last: bool | None) -> None:
         """Send each bucket as soon as it is full, where no other backward follows and this one exchanges nothing itself."""
         self._batch.refuse_other_switches()
         if is_last and not self._batch.exchanges:

@@ -18,6 +18,7 @@ from truestep.core.accelerator import send_to_device
 from truestep.core.errors import OptionError
 from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
+from truestep.engine.processes.shards import is_divided_over_ranks
 from truestep.engine.processes.stuck import end_if_stuck
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
@@ -139,8 +140,12 @@ class FsdpHooks:
         for calls in self._calls:
             calls.begin()
 
-    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
+    def before_backward(self, values: Tensor, *, is_last: bool | None) -> None:
         """Sum the gradients in the last backward alone; in each, where nobody knows which is the last."""
+        if is_divided_over_ranks(
+            values
+        ):  # even its sum is a message, which a rank without examples would not answer
+            raise _weight_elsewhere()
         self._batch.refuse_other_switches()
         sends = is_last is not False
         for root in self._roots:
@@ -187,11 +192,15 @@ class FsdpHooks:
         """Say what the weights' being divided has to do with it."""
         text = str(error)
         if "mixed torch.Tensor and DTensor" in text:
-            return OptionError(
-                'With strategy="fsdp" weights are gathered where a module is called, and something was computed with a weight '
-                "elsewhere: in a method that is not forward, by a part that reads another's weight, or in a penalty on weights, of "
-                "which each process has a part. For a penalty give the optimizer weight_decay. Else call the module, "
-                "net(inputs); or, for a method of the learner's module, "
-                'torch.distributed.fsdp.register_fsdp_forward_method(net.module, "encode").'
-            )
+            return _weight_elsewhere()
         return self._world.explained(error)
+
+
+def _weight_elsewhere() -> OptionError:
+    return OptionError(
+        'With strategy="fsdp" weights are gathered where a module is called, and something was computed with a weight '
+        "elsewhere: in a method that is not forward, by a part that reads another's weight, or in a penalty on weights, of "
+        "which each process has a part. For a penalty give the optimizer weight_decay. Else call the module, "
+        "net(inputs); or, for a method of the learner's module, "
+        'torch.distributed.fsdp.register_fsdp_forward_method(net.module, "encode").'
+    )

@@ -64,7 +64,7 @@ class SingleProcess:
     def begin(self) -> None:
         """Do nothing."""
 
-    def before_backward(self, sums: LossTotals, *, is_last: bool | None) -> None:
+    def before_backward(self, values: Tensor, *, is_last: bool | None) -> None:
         """Do nothing."""
 
     def gradients_ready(self, sums: LossTotals) -> None:
