@@ -19,6 +19,7 @@ from truestep.run.user_state import check_run_state_value, run_state_at_a_glance
 
 _KINDS = (bool, int, float, str, Tensor, np.ndarray, np.generic, list, tuple, dict, set, deque, type(None))
 _CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
+_MOST_ITEMS, _MOST_BYTES = 50_000, 1 << 26
 _IF_MISSING = "?"  # behind the name of a reading of a clock: this process has its own, unless the hook for it is left out
 _EXTRA = "get_extra_state(self) and set_extra_state(self, state) into the class."
 
@@ -47,7 +48,7 @@ class PlainAttributes:
             }
             self._holders |= held | objects
         self._began = [clock() for clock in _CLOCKS]
-        self._made = {path: run_state_at_a_glance(value) for path, _, value in self._all()}
+        self._made = {path: _at_a_glance(value) for path, _, value in self._all()}
         self._told = False
 
     def _all(self) -> Iterator[tuple[str, Any, Any]]:
@@ -62,7 +63,7 @@ class PlainAttributes:
         """Return what has changed since this was made; say once what can't be kept, and what to write `instead`."""
         found, lost = {}, []
         for path, _, value in self._all():
-            is_same = path in self._made and self._made[path] == run_state_at_a_glance(value)
+            is_same = path in self._made and self._made[path] == _at_a_glance(value)
             if is_same:
                 continue
             content = (
@@ -113,6 +114,21 @@ class PlainAttributes:
                 now.extend(value) if isinstance(now, list | deque) else now.update(value)
             else:
                 setattr(holder, name, value)
+
+
+def _spelt_out(value: Any) -> Any:
+    return (
+        list(value) if isinstance(value, set | deque) else dict(value) if isinstance(value, dict) else value
+    )
+
+
+def _at_a_glance(value: Any) -> Any:
+    """Return what is equal as long as a value stays; a data set that a module holds is not gone through at each save."""
+    if isinstance(value, np.ndarray) and value.nbytes > _MOST_BYTES:
+        return id(value), value.shape
+    if isinstance(value, list | tuple | dict | set | deque) and len(value) > _MOST_ITEMS:
+        return id(value), len(value)
+    return run_state_at_a_glance(_spelt_out(value))
 
 
 def _is_of_user(value: Any) -> bool:
