@@ -43,7 +43,7 @@ class ResultNeverUsed(SourceCheck):
 
     Fix: use the result, or delete the line.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P: 11 true, 43 debatable, 5
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P, Q: 12 true, 43 debatable, 6
     false.
     """
 
