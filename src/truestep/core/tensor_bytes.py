@@ -1,8 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """A tensor's memory: as bytes, whatever its type and its strides, and how often it was written to."""
 
-import torch
-from torch import Tensor
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def bytes_of_contiguous(tensor: Tensor) -> Tensor:
@@ -11,6 +15,8 @@ def bytes_of_contiguous(tensor: Tensor) -> Tensor:
     torch calls a tensor of one element contiguous whatever its stride (a row of `x[:, ::2]`), keeps that stride through
     `contiguous()` and `reshape()`, and then refuses to view it as bytes: so the stride is said.
     """
+    import torch  # reading, which imports the names of what a run shows, goes without
+
     # Bytes, since NumPy has no bfloat16 or float8; flat first, since torch gives no tensor of 0 dimensions another item size.
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
