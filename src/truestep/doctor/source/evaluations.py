@@ -181,7 +181,11 @@ def sensitive_layers(module: SourceModule, model: ast.expr, applied: ast.AST | N
     calls = [applied] if isinstance(applied, ast.Call) else []
     owner = module.classes.of(model)
     if owner is not None:
-        return _layers_of(module, owner, [*_made(module, model, owner), *calls]) if _is_plain(module, owner) else None
+        return (
+            _layers_of(module, owner, [*_made(module, model, owner), *calls])
+            if _is_plain(module, owner)
+            else None
+        )
     # what was loaded in place of a model is most often that model
     values = [each for each in value_origins(module, model) if not is_call_of(module, each, "torch.load")]
     each_of = [_layers_of_value(module, each) for each in values]
