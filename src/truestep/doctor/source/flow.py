@@ -10,7 +10,7 @@ from truestep.doctor.source.applications import applications
 from truestep.doctor.source.arguments import argument_for, default_of, parameters_given
 from truestep.doctor.source.libraries import gives_loss
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, receiver_of, walk
+from truestep.doctor.source.names import Function, Scope, dotted, names_in, receiver_of, walk
 from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.settings import is_setting
@@ -265,7 +265,7 @@ def _losses_handed_on(files: list[SourceModule]) -> dict[Scope, list[ast.expr]]:
         if not isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)) or depth > _HANDED_ON:
             continue
         names = {each.arg for each in [*scope.args.args, *scope.args.kwonlyargs]}
-        for name in {each.id for each in walk(loss) if isinstance(each, ast.Name)} & names:
+        for name in names.intersection(names_in(loss)):
             for caller in file.functions.callers(scope):
                 given = argument_for(scope, caller, name)
                 if given is not None:
