@@ -31,6 +31,17 @@ def destination(option: ast.Call) -> str | None:
     return first.lstrip("-").replace("-", "_") if first else None
 
 
+def option_defaults(files: list[SourceModule]) -> dict[str, object]:
+    """Return the defaults of `parser.add_argument("--num-workers", default=4)` by the attribute they become."""
+    found: dict[str, object] = {}
+    for module in files:
+        for call in module.method_calls("add_argument"):
+            name, default = destination(call), constant(argument(call, None, "default"))
+            if name is not None and default is not None:
+                found[name] = default
+    return found
+
+
 def _names_read(files: list[SourceModule]) -> frozenset[str] | None:
     """Return the options that are read, from where they are parsed on; None where it can't be told who reads them."""
     parsed: list[ast.expr] = [call for file in files for call in file.method_calls(*_PARSES)]

@@ -53,7 +53,7 @@ class TrainingNotShuffled(SourceCheck):
     Fix: shuffle=True, or a sampler.
 
     Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
-    D, E, F, G, H, I, K, L, M, N, O, P: 30 true, 20 debatable, 34 false.
+    D, E, F, G, H, I, K, L, M, N, O, P, Q: 32 true, 20 debatable, 35 false.
     """
 
     code = "DATA001"

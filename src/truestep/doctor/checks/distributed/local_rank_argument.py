@@ -28,8 +28,8 @@ class LocalRankArgument(SourceCheck):
     Fix: int(os.environ["LOCAL_RANK"]).
 
     Evidence: Project-MONAI/tutorials b3c6c998 deepedit/ignite/train.py:407; Project-MONAI/tutorials b3c6c998
-    deepgrow/ignite/train.py:386; corpus, 186 repositories, beds B, C, D, F, G, H, I, K, L, M, N, O, P: 19 true,
-    19 debatable, 7 false.
+    deepgrow/ignite/train.py:386; corpus, 186 repositories, beds B, C, D, F, G, H, I, K, L, M, N, O, P, Q: 19
+    true, 21 debatable, 9 false.
     """
 
     code = "DIST004"

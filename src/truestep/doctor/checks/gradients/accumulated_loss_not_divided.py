@@ -54,7 +54,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     differ in size, weight each by its samples or tokens. Of a Hugging Face Trainer, write
     `trainer.model_accepts_loss_kwargs = False` before `trainer.train()`: it then divides the loss itself.
 
-    Evidence: the plain form of row 5 of docs/mistakes.md; 186 repositories, bed E: 0 true, 1 debatable, 6
+    Evidence: the plain form of row 5 of docs/mistakes.md; 186 repositories, beds E, Q: 0 true, 1 debatable, 8
     false.
     """
 

@@ -49,7 +49,7 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     Fix: give both one shape, with prediction.squeeze(1) or target.unsqueeze(1); assert that the shapes are equal.
 
-    Evidence: the plain form of row 40 of docs/mistakes.md; 186 repositories, bed L: 0 true, 4 false.
+    Evidence: the plain form of row 40 of docs/mistakes.md; 186 repositories, beds L, Q: 4 true, 4 false.
     """
 
     code = "LOSS017"

@@ -30,7 +30,7 @@ class UninitialisedTensor(SourceCheck):
 
     Evidence: Project-MONAI/tutorials b3c6c998
     competitions/kaggle/RANZCR/4th_place_solution/models/seg_model.py:228; corpus, 186 repositories, beds K, L,
-    N: 5 true, 7 false.
+    N, Q: 5 true, 8 false.
     """
 
     code = "PARAM011"

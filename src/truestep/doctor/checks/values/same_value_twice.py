@@ -32,7 +32,7 @@ class SameValueTwice(SourceCheck):
 
     Fix: name the other value.
 
-    Evidence: 186 repositories, beds B, D, K, M, O, P: 2 true, 6 debatable, 1 false.
+    Evidence: 186 repositories, beds B, D, K, M, O, P, Q: 2 true, 6 debatable, 2 false.
     """
 
     code = "VALUE004"
