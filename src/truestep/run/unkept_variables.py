@@ -220,7 +220,9 @@ def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[L
     """Yield the functions and methods of the user's that code names, called or given on."""
     seen: set[int] = set()
     for node in nodes:
-        value = names.value(node) if isinstance(node, ast.Name | ast.Attribute) else None
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        value = names.value(node)
         function = unwrap(value.__func__ if ismethod(value) else value) if callable(value) else None
         if not isfunction(function) or id(function) in seen or depth >= _DEEPEST:
             continue
