@@ -22,6 +22,7 @@ OTHERS = (
     "opt_ab = torch.optim.Adam(itertools.chain(G_AB.parameters(), G_BA.parameters()))",
     "gan_opt = torch.optim.Adam(generator.parameters())",
     "opt_d = torch.optim.Adam(parameters_of(G))",
+    "gen_opt = torch.optim.Adam(Decoder(d_model, heads).parameters())",
 )
 
 

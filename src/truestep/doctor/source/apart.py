@@ -15,7 +15,7 @@ from functools import lru_cache
 from itertools import islice
 
 from truestep.doctor.replacement import parse_source
-from truestep.doctor.source.names import children_of, walk
+from truestep.doctor.source.names import children_of, is_read, walk
 
 _MADE = re.compile(r"^[ \t]*(\w+)[ \t]*=[ \t]*(\{\}|[\w.]+\(\))[ \t]*(?:#.*)?$", re.MULTILINE)
 _BARE = re.compile(r"^class[ \t]+(\w+)(?:\(\))?:\s*(?:pass|\"\"\")", re.MULTILINE)
@@ -118,7 +118,7 @@ def _replace_items(tree: ast.Module) -> None:
     for each in uses.values():
         if each.is_whole or len(each.made) != 1:
             continue
-        (made, home), stores = each.made[0], [use for use in each.items if not _is_read(use[0])]
+        (made, home), stores = each.made[0], [use for use in each.items if not is_read(use[0])]
         kinds = {type(item) for item, _, _ in each.items}
         wanted = ast.Subscript if isinstance(made.value, ast.Dict) else ast.Attribute
         if stores and kinds == {wanted} and all(scope is home for _, scope, _ in stores):
@@ -140,10 +140,6 @@ def _is_bare(owner: ast.ClassDef) -> bool:
 def is_bare_constant(node: ast.stmt) -> bool:
     """Tell a docstring, `...` and other constants that stand alone."""
     return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
-
-
-def _is_read(item: ast.Subscript | ast.Attribute) -> bool:
-    return isinstance(item.ctx, ast.Load)
 
 
 def _note(node: ast.AST, scope: ast.AST, bare: set[str], uses: dict[str, _Uses]) -> None:

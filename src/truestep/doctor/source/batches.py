@@ -34,8 +34,7 @@ def source_of(module: SourceModule, loop: ast.For | ast.AsyncFor) -> ast.Call | 
 
 
 def _name(module: SourceModule, call: ast.Call) -> str:
-    own = method_of(call)
-    return module.qualify(call.func) or own
+    return module.qualify(call.func) or method_of(call)
 
 
 def _data(module: SourceModule, source: ast.Call) -> ast.expr | None:
@@ -43,6 +42,10 @@ def _data(module: SourceModule, source: ast.Call) -> ast.expr | None:
     if name == LOADER:
         return argument(source, 0, "dataset")
     return argument(source, 0, "data") if name == "data" and module.classes.maker_of(source) == RUN else None
+
+
+def _batch_size(module: SourceModule, source: ast.Call) -> ast.expr | None:
+    return argument(source, 1 if _name(module, source) == LOADER else None, "batch_size")
 
 
 def tensors_of(module: SourceModule, source: ast.Call) -> list[ast.expr] | ast.expr | None:
@@ -60,7 +63,7 @@ def num_batches(module: SourceModule, source: ast.Call) -> int | None:
     tensors = tensors_of(module, source)
     first = tensors[0] if isinstance(tensors, list) and tensors else tensors
     rows = num_rows(module, first) if isinstance(first, ast.expr) else None
-    given = argument(source, 1 if _name(module, source) == LOADER else None, "batch_size")
+    given = _batch_size(module, source)
     size = whole_number(module, given) if given is not None else 1
     others = [word.arg for word in source.keywords if word.arg in ("sampler", "batch_sampler", None)]
     if rows is None or not size or others:
@@ -71,9 +74,7 @@ def num_batches(module: SourceModule, source: ast.Call) -> int | None:
 
 def is_one_batch(module: SourceModule, source: ast.Call) -> bool:
     """Tell a loader that gives all its data at once: its order is none, and nothing is left over."""
-    size = seen_through(
-        module, argument(source, 1 if _name(module, source) == LOADER else None, "batch_size")
-    )
+    size = seen_through(module, _batch_size(module, source))
     data = argument(source, 0, "dataset")
     if data is not None and isinstance(size, ast.Call) and module.qualify(size.func) == "len" and size.args:
         return ast.unparse(size.args[0]) == ast.unparse(data)
@@ -82,7 +83,7 @@ def is_one_batch(module: SourceModule, source: ast.Call) -> bool:
 
 def is_of_single_rows(module: SourceModule, source: ast.Call) -> bool:
     """Tell a loader whose batches hold one row each, as they do where nothing else is said."""
-    given = argument(source, 1 if _name(module, source) == LOADER else None, "batch_size")
+    given = _batch_size(module, source)
     return not forwards_all(source) and (given is None or literal(module, given) == 1)
 
 

@@ -15,7 +15,7 @@ from truestep.doctor.source.actions import STEP, Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, given_to, is_self, walk
+from truestep.doctor.source.names import Function, Scope, dotted, given_to, is_read, is_self, walk
 from truestep.doctor.source.once import WITHOUT_END, each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
 from truestep.doctor.source.resolving import Resolver
@@ -164,7 +164,7 @@ class ClosedWorld:
         if isinstance(doer, ast.Constant):
             return True
         return (
-            isinstance(doer, (ast.Attribute, ast.Name)) and not self.index.is_called(doer) and _is_read(doer)
+            isinstance(doer, (ast.Attribute, ast.Name)) and not self.index.is_called(doer) and is_read(doer)
         )
 
     # ── calls of what was handed in ───────────────────────────────────────────────────────────
@@ -323,10 +323,6 @@ def _has_base_out_of_sight(resolver: Resolver, owner: ast.ClassDef | None) -> bo
 
 def _is_display(node: ast.expr | None) -> bool:
     return isinstance(node, (ast.List, ast.Tuple, ast.Set))
-
-
-def _is_read(node: ast.AST) -> bool:
-    return isinstance(getattr(node, "ctx", None), ast.Load)
 
 
 def _code_of(action: Action) -> re.Pattern[str]:

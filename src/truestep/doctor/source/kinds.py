@@ -15,54 +15,42 @@ FOREIGN = FRAMEWORKS | {
 WITH_FIELDS = ("dataclass", "define", "BaseModel", "NamedTuple", "PretrainedConfig")  # classes of options
 MODES = {"train": True, "eval": False}
 
-_BY_CONSTRUCTOR = [
-    (re.compile(r"^torch\.optim\.lr_scheduler\.\w+$"), "scheduler"),
-    (re.compile(r"^torch\.optim\.[A-Z]\w+$"), "optimizer"),
-    (
-        re.compile(r"^(apex\.optimizers|bitsandbytes\.optim|transformers\.optimization)\.[A-Z]\w+$"),
-        "optimizer",
-    ),
-    (re.compile(r"^transformers\.(AdamW|Adafactor)$"), "optimizer"),
-    (re.compile(r"^transformers\.get_\w*schedule\w*$"), "scheduler"),
-    (re.compile(r"^torch\.(amp|cuda\.amp)\.GradScaler$"), "scaler"),
-    (re.compile(r"^torch\.nn\.\w+Loss$"), "loss"),
-    (re.compile(r"^torch\.utils\.data\.DataLoader$"), "loader"),
-    (re.compile(r"^torch\.utils\.data\.DistributedSampler$"), "distributed sampler"),
-    (re.compile(r"^torch\.utils\.data\.\w*Sampler$"), "sampler"),
-    (re.compile(r"^torch\.utils\.data\.\w*(Dataset|Subset)$|^torchvision\.datasets\.\w+$"), "dataset"),
-    (re.compile(r"^torch\.nn\.parallel\.DistributedDataParallel$"), "ddp"),
-    (re.compile(r"^torch\.nn\.parallel\.DataParallel$"), "module"),
-    (
-        re.compile(
-            r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$|^torchvision\.models\.\w+$"
-        ),
-        "module",
-    ),
-    (re.compile(r"^torch\.nn\.SyncBatchNorm\.convert_sync_batchnorm$|^torch\.compile$"), "module"),
-    (re.compile(r"^transformers\.\w+\.from_pretrained$"), "pretrained"),
-    (
-        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.trainer(\.\w+)?)?\.Trainer$"),
-        "lightning trainer",
-    ),
-]
 
-_BY_BASE = [
-    (re.compile(r"^torch\.nn\.(\w*Loss|modules\.loss\.\w+)$"), "loss"),
-    (re.compile(r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$"), "module"),
-    (re.compile(r"^torch\.utils\.data\.IterableDataset$"), "iterable dataset"),
-    (re.compile(r"^torch\.utils\.data\.Dataset$"), "dataset"),
-    (re.compile(r"^torch\.optim\.lr_scheduler\.\w+$"), "scheduler"),
-    (re.compile(r"^torch\.optim\.(Optimizer|[A-Z]\w+)$"), "optimizer"),
-    (
-        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningModule$"),
-        "lightning module",
-    ),
-    (
-        re.compile(r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningDataModule$"),
-        "lightning data module",
-    ),
-    (re.compile(r"^transformers\.\w*Trainer$"), "trainer"),
-]
+def _patterns(*rows: tuple[str, str]) -> list[tuple[re.Pattern[str], str]]:
+    return [(re.compile(pattern), kind) for kind, pattern in rows]
+
+
+_BY_CONSTRUCTOR = _patterns(
+    ("scheduler", r"^torch\.optim\.lr_scheduler\.\w+$"),
+    ("optimizer", r"^torch\.optim\.[A-Z]\w+$"),
+    ("optimizer", r"^(apex\.optimizers|bitsandbytes\.optim|transformers\.optimization)\.[A-Z]\w+$"),
+    ("optimizer", r"^transformers\.(AdamW|Adafactor)$"),
+    ("scheduler", r"^transformers\.get_\w*schedule\w*$"),
+    ("scaler", r"^torch\.(amp|cuda\.amp)\.GradScaler$"),
+    ("loss", r"^torch\.nn\.\w+Loss$"),
+    ("loader", r"^torch\.utils\.data\.DataLoader$"),
+    ("distributed sampler", r"^torch\.utils\.data\.DistributedSampler$"),
+    ("sampler", r"^torch\.utils\.data\.\w*Sampler$"),
+    ("dataset", r"^torch\.utils\.data\.\w*(Dataset|Subset)$|^torchvision\.datasets\.\w+$"),
+    ("ddp", r"^torch\.nn\.parallel\.DistributedDataParallel$"),
+    ("module", r"^torch\.nn\.parallel\.DataParallel$"),
+    ("module", r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$|^torchvision\.models\.\w+$"),
+    ("module", r"^torch\.nn\.SyncBatchNorm\.convert_sync_batchnorm$|^torch\.compile$"),
+    ("pretrained", r"^transformers\.\w+\.from_pretrained$"),
+    ("lightning trainer", r"^(pytorch_lightning|lightning(\.pytorch)?)(\.trainer(\.\w+)?)?\.Trainer$"),
+)  # fmt: skip
+
+_BY_BASE = _patterns(
+    ("loss", r"^torch\.nn\.(\w*Loss|modules\.loss\.\w+)$"),
+    ("module", r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$"),
+    ("iterable dataset", r"^torch\.utils\.data\.IterableDataset$"),
+    ("dataset", r"^torch\.utils\.data\.Dataset$"),
+    ("scheduler", r"^torch\.optim\.lr_scheduler\.\w+$"),
+    ("optimizer", r"^torch\.optim\.(Optimizer|[A-Z]\w+)$"),
+    ("lightning module", r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningModule$"),
+    ("lightning data module", r"^(pytorch_lightning|lightning(\.pytorch)?)(\.core(\.\w+)?)?\.LightningDataModule$"),
+    ("trainer", r"^transformers\.\w*Trainer$"),
+)  # fmt: skip
 
 # What a method of an object of these kinds gives, or of one that this constructor made.
 _BY_METHOD = {
@@ -86,27 +74,18 @@ USES = {
 _REMEMBERED = 4_096  # names for which the patterns need not be tried again
 
 # Only where a value's origin is out of sight (a parameter, an import): the field's own habits.
-_BY_NAME = [
-    (re.compile(r"^(lr_?)?sched(uler)?s?(_\w+)?$|_sched(uler)?$", re.I), "scheduler"),
-    (re.compile(r"^(grad_?)?scaler$", re.I), "scaler"),
-    (
-        re.compile(
-            r"^(opt|optim|optimi[sz]er|Optimizer|OPT)s?(\d+|_?[A-Za-z]|_(?!level|type|name|args)\w+)?$|_opt(im(i[sz]er)?)?$"
-        ),
-        "optimizer",
-    ),
-    (re.compile(r"^(crit|criterion|loss_fn|loss_func|loss_function)(_\w+)?$|_criterion$", re.I), "loss"),
-    (re.compile(r"^\w*(data_?)?loader$", re.I), "loader"),
-    (re.compile(r"^(ddp|ddp_model|ddp_net)$", re.I), "ddp"),
-    (
-        re.compile(
-            r"^(net|network|model|generator|discriminator|critic|classifier|encoder|decoder)"
-            r"(\d+|_?[A-Za-z]|_?(ema|teacher|student|ref|old|new|target|online|main|base|without_ddp))?$"
-            r"|^(?!(get|build|make|create|load|init|setup|prepare|define|save|train|test|eval)_)\w*_(net|model)$"
-        ),
-        "module",
-    ),
-]
+_BY_NAME = _patterns(
+    ("scheduler", r"(?i)^(lr_?)?sched(uler)?s?(_\w+)?$|_sched(uler)?$"),
+    ("scaler", r"(?i)^(grad_?)?scaler$"),
+    ("optimizer", (r"^(opt|optim|optimi[sz]er|Optimizer|OPT)s?(\d+|_?[A-Za-z]|_(?!level|type|name|args)\w+)?$"
+                   r"|_opt(im(i[sz]er)?)?$")),
+    ("loss", r"(?i)^(crit|criterion|loss_fn|loss_func|loss_function)(_\w+)?$|_criterion$"),
+    ("loader", r"(?i)^\w*(data_?)?loader$"),
+    ("ddp", r"(?i)^(ddp|ddp_model|ddp_net)$"),
+    ("module", (r"^(net|network|model|generator|discriminator|critic|classifier|encoder|decoder)"
+                r"(\d+|_?[A-Za-z]|_?(ema|teacher|student|ref|old|new|target|online|main|base|without_ddp))?$"
+                r"|^(?!(get|build|make|create|load|init|setup|prepare|define|save|train|test|eval)_)\w*_(net|model)$")),
+)  # fmt: skip
 
 
 @lru_cache(_REMEMBERED)

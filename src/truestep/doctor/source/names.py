@@ -109,6 +109,11 @@ def is_self(node: ast.AST | None) -> bool:
     return isinstance(node, ast.Name) and node.id == "self"
 
 
+def is_read(node: ast.AST) -> bool:
+    """Tell a name, an attribute or an item that is neither given a value here nor deleted."""
+    return isinstance(getattr(node, "ctx", None), ast.Load)
+
+
 def is_none(node: ast.expr | None) -> bool:
     """Tell whether `None` is written here."""
     return isinstance(node, ast.Constant) and node.value is None

@@ -10,7 +10,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import method_of, one_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.once import asked_once, each_once
-from truestep.doctor.source.values import argument, name_of_layer, seen_through, sources, value_origins
+from truestep.doctor.source.values import argument, layers_behind, name_of_layer, seen_through, sources
 
 _WIDTH = {"torch.nn.Linear": (1, "out_features"), "torch.nn.LazyLinear": (0, "out_features")}
 _KEEPING = operations(shape="same")
@@ -28,13 +28,13 @@ def named_already(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
 def is_softmax(module: SourceModule, call: ast.Call) -> bool:
     """Tell `F.softmax(x, 1)`, `x.log_softmax(1)` and a layer that does it."""
     name = module.qualify(call.func) or (method_of(call))
-    layers = [each for each in _layers(module, call.func) if isinstance(each, ast.Call)]
+    layers = [each for each in layers_behind(module, call.func) if isinstance(each, ast.Call)]
     names = [name, *(module.qualify(each.func) or "" for each in layers)]
     return any(each.endswith(("softmax", "Softmax")) for each in names)
 
 
 def _ends_in_softmax(module: SourceModule, call: ast.Call, depth: int) -> bool:
-    for layer in _layers(module, call.func):
+    for layer in layers_behind(module, call.func):
         if not isinstance(layer, ast.Call):
             continue
         last = layer.args[-1] if layer.args else None
@@ -92,15 +92,7 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
         return num_outputs(module, call.args[0], depth + 1) if call.args else None
     if not name and isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
         return num_outputs(module, call.func.value, depth + 1)
-    return one_of(_of_layer(module, each, depth + 1) for each in _layers(module, call.func))
-
-
-def _layers(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
-    if isinstance(function, ast.Call):
-        return [function]
-    return (
-        list(value_origins(module, function)) if isinstance(function, (ast.Name, ast.Attribute)) else [None]
-    )
+    return one_of(_of_layer(module, each, depth + 1) for each in layers_behind(module, call.func))
 
 
 def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int | None:
@@ -108,7 +100,7 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
         return None
     inner = module.classes.unwrapped(layer)
     if inner is not None and isinstance(inner, (ast.Call, ast.Name)):
-        return one_of(_of_layer(module, each, depth + 1) for each in _layers(module, inner))
+        return one_of(_of_layer(module, each, depth + 1) for each in layers_behind(module, inner))
     name = module.qualify(layer.func) or ""
     if name in _WIDTH:
         return whole_number(module, argument(layer, *_WIDTH[name]))

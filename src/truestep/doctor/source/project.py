@@ -73,15 +73,8 @@ class SourceProject:
         """Let go of everything: what holds itself in circles would wait for the garbage collector, which takes longer."""
         traces = self._entries.followed() if self._entries is not None else []
         contexts = [trace.contexts for trace in traces if trace.contexts is not None]
-        for each in (
-            *traces,
-            *contexts,
-            *self.modules.values(),
-            self.resolver.names,
-            self.resolver,
-            self.index,
-            self,
-        ):
+        own = [self.resolver.names, self.resolver, self.index, self]
+        for each in (*traces, *contexts, *self.modules.values(), *own):
             each.__dict__.clear()
 
     # ── imports ───────────────────────────────────────────────────────────────────────────────

@@ -104,10 +104,10 @@ class Protocol:
     def _assignment(self, node: ast.Assign | ast.AugAssign) -> Iterator[Found]:
         """Recognise `p.grad = None`, and a step made by hand: `p.data -= rate * p.grad`."""
         for target in node.targets if isinstance(node, ast.Assign) else [node.target]:
-            kept = target.value if _is_data(target) and isinstance(target, ast.Attribute) else target
-            if isinstance(kept, ast.Attribute) and kept.attr == "grad":  # also `p.grad.data = ...`
+            whole = _without_data(target)
+            if _is_gradient(whole):  # also `p.grad.data = ...`
                 yield "zero_grad", target, None
-            in_place = isinstance(node, ast.AugAssign) or _is_data(target)
+            in_place = isinstance(node, ast.AugAssign) or whole is not target
             if in_place and (moved := _moved_by_gradient(target, [node.value])) is not None:
                 yield "update", target, moved
 
@@ -146,7 +146,7 @@ class Protocol:
             yield "learn", call, receiver
         elif method in _BY_METHOD:
             yield from self._known(call, method, receiver)
-        elif method in _ZEROING and self._is_gradient(receiver):
+        elif method in _ZEROING and _is_gradient(_without_data(receiver)):
             yield "zero_grad", call, receiver
         elif method in _MOVES and (moved := _moved_by_gradient(receiver, call.args)) is not None:
             yield "update", call, moved
@@ -202,11 +202,6 @@ class Protocol:
                 yield "unknown", call, receiver  # a function that is not in sight goes backward
             yield event, call, receiver
 
-    def _is_gradient(self, node: ast.expr) -> bool:
-        if isinstance(node, ast.Attribute) and node.attr == "data":
-            node = node.value
-        return isinstance(node, ast.Attribute) and node.attr == "grad"
-
     def _name_of(self, called: ast.expr) -> str | None:
         """Return the full name of what is called; of `torch.autocast("cpu")(function)` that of autocast."""
         name = self.module.qualify(called)
@@ -244,13 +239,17 @@ def _closures_given(call: ast.Call) -> list[ast.expr]:
     return [*call.args, *(word.value for word in call.keywords if word.arg == "closure")]
 
 
-def _is_data(node: ast.expr) -> bool:
-    return isinstance(node, ast.Attribute) and node.attr == "data"
+def _is_gradient(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "grad"
+
+
+def _without_data(node: ast.expr) -> ast.expr:
+    return node.value if isinstance(node, ast.Attribute) and node.attr == "data" else node
 
 
 def _moved_by_gradient(target: ast.expr, values: list[ast.expr]) -> ast.expr | None:
     """Return p for a change of `p` or `p.data` that is computed from `p.grad`."""
-    moved = target.value if isinstance(target, ast.Attribute) and target.attr == "data" else target
+    moved = _without_data(target)
     gradient = f"{dotted(moved)}.grad"
     inside = [each for value in values for each in walk(value)]
     return moved if any(dotted(each) == gradient for each in inside) else None

@@ -101,10 +101,7 @@ def with_keyword(module: SourceModule, call: ast.Call, name: str, value: str) ->
             return replaced(module, word.value, value)
     given = given_to(call)
     if not given:
-        end = replaced(module, call, "")
-        return SourceEdit(
-            end.end_line, end.end_column - 1, end.end_line, end.end_column - 1, f"{name}={value}"
-        )
+        return _into_empty(module, call, f"{name}={value}")
     last = max(given, key=lambda each: (each.end_lineno or 0, each.end_col_offset or 0))
     return inserted_behind(module, last, f", {name}={value}")
 
@@ -137,6 +134,11 @@ def with_first(module: SourceModule, call: ast.Call, text: str) -> SourceEdit:
     if call.args or call.keywords:
         first = replaced(module, [*call.args, *call.keywords][0], "")
         return SourceEdit(first.line, first.column, first.line, first.column, f"{text}, ")
+    return _into_empty(module, call, text)
+
+
+def _into_empty(module: SourceModule, call: ast.Call, text: str) -> SourceEdit:
+    """Put a text between the brackets of a call that is given nothing."""
     end = replaced(module, call, "")
     return SourceEdit(end.end_line, end.end_column - 1, end.end_line, end.end_column - 1, text)
 
@@ -187,20 +189,21 @@ def beside(module: SourceModule, node: ast.AST, other: ast.AST) -> ast.AST:
 def next_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
     """Return the next event of a kind in the same function."""
     trace, event = event_at(module, node)
-    home = module.scope(event.node)
-    for later in trace.events[trace.events.index(event) + 1 :]:
-        if later.kind == kind and module.scope(later.node) is home:
-            return later
-    raise SourceRewriteError
+    return _first_of(module, trace.events[trace.events.index(event) + 1 :], event, kind)
 
 
 def last_event(module: SourceModule, node: ast.AST, kind: str) -> TraceEvent:
     """Return the nearest earlier event of a kind in the same function."""
     trace, event = event_at(module, node)
-    home = module.scope(event.node)
-    for earlier in reversed(trace.events[: trace.events.index(event)]):
-        if earlier.kind == kind and module.scope(earlier.node) is home:
-            return earlier
+    return _first_of(module, trace.events[: trace.events.index(event)][::-1], event, kind)
+
+
+def _first_of(
+    module: SourceModule, events: Sequence[TraceEvent], beside: TraceEvent, kind: str
+) -> TraceEvent:
+    for each in events:
+        if each.kind == kind and module.scope(each.node) is module.scope(beside.node):
+            return each
     raise SourceRewriteError
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.decorators import leaves_alone
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import EXITS, Function, dotted, walk
+from truestep.doctor.source.names import EXITS, Function, dotted, is_read, names_in, walk
 from truestep.doctor.source.once import answered_once, each_once
 
 Names = frozenset[str]
@@ -97,12 +97,7 @@ class Uses:
 
     def _stored(self, node: ast.stmt, targets: list[ast.expr], later: Names) -> Names:
         """Note whether what is stored is read later; what is read before is given back."""
-        names = {
-            each.id
-            for target in targets
-            for each in walk(target)
-            if isinstance(each, ast.Name) and isinstance(each.ctx, ast.Store)
-        }
+        names = _NONE.union(*map(names_stored, targets))
         for name in names:
             is_read = name in later or name in self._always
             self.read_later[node, name] = self.read_later.get((node, name), False) or is_read
@@ -171,7 +166,7 @@ def _read_by_inner(function: ast.AST) -> Names:
         elif kind in _OF_OTHERS:
             found.update(node.names)  # type: ignore[attr-defined]
         elif isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _SEES_ALL:
-            found |= {each.id for each in walk(function) if isinstance(each, ast.Name)}
+            found.update(names_in(function))
     return frozenset(found)
 
 
@@ -249,9 +244,7 @@ def _uses_place(comment: str, place: str) -> bool:
         return False
     if len(tree.body) != 1 or (isinstance(tree.body[0], ast.Expr) and dotted(tree.body[0].value) is not None):
         return False
-    return any(
-        dotted(each) == place for each in ast.walk(tree) if isinstance(getattr(each, "ctx", None), ast.Load)
-    )
+    return bool(places_read(tree, place))
 
 
 def names_stored(node: ast.AST) -> Names:
@@ -321,7 +314,5 @@ def places_read(node: ast.AST, place: str) -> list[ast.expr]:
     return [
         each
         for each in walk(node)
-        if isinstance(each, (ast.Name, ast.Attribute))
-        and isinstance(each.ctx, ast.Load)
-        and dotted(each) == place
+        if isinstance(each, (ast.Name, ast.Attribute)) and is_read(each) and dotted(each) == place
     ]

@@ -343,16 +343,17 @@ def _returned(
     return found or {None}
 
 
+def layers_behind(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
+    """Return what made what is called: a layer's constructor, there or under a name; None for what can't be told."""
+    if isinstance(function, (ast.Name, ast.Attribute)):
+        return list(value_origins(module, function))
+    return [function] if isinstance(function, ast.Call) else [None]
+
+
 def _layer(module: SourceModule, function: ast.expr, depth: int) -> set[str | None] | None:
     """Return the operation of a torch layer that is applied, e.g. of `nn.Sequential(..., nn.Softmax(1))`."""
-    if isinstance(function, ast.Call):
-        constructors: list[ast.expr | None] = [function]
-    else:
-        constructors = (
-            list(value_origins(module, function)) if isinstance(function, (ast.Name, ast.Attribute)) else []
-        )
     found: set[str | None] = set()
-    for each in constructors:
+    for each in layers_behind(module, function):
         if not isinstance(each, ast.Call):
             return None
         inner = module.classes.unwrapped(each)
