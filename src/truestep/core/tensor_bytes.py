@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A tensor's memory: as bytes, whatever its type and its strides, and how often it was written to."""
+"""A tensor's memory as bytes, whatever its type and its strides."""
 
 import torch
 from torch import Tensor
@@ -13,8 +13,3 @@ def bytes_of_contiguous(tensor: Tensor) -> Tensor:
     """
     # Bytes, since NumPy has no bfloat16 or float8; flat first, since torch gives no tensor of 0 dimensions another item size.
     return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
-
-
-def times_written(tensor: Tensor) -> int:
-    """Return how often a tensor was written to; torch counts it not for those made in inference mode."""
-    return -1 if tensor.is_inference() else tensor._version

@@ -10,8 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.tensor_bytes import times_written
-from truestep.core.weak import ObjectMark
+from truestep.core.weak import ObjectMark, times_written
 
 _MOST_FIELDS = 1000
 _MOST_ITEMS = 64  # of a list or dict that holds settings, not samples
