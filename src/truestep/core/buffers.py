@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from truestep.core.frames import warn_user
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 
 Place = tuple[nn.Module, str]
 

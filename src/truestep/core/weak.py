@@ -1,14 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What knows an object and does not keep it: callbacks of its methods, and marks that tell it from another. Imports no torch."""
+"""What knows an object and does not keep it: callbacks of its methods, and marks that tell it from another."""
 
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from weakref import WeakMethod, ref
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
@@ -38,8 +35,3 @@ class ObjectMark:
         return isinstance(other, ObjectMark) and self._id == other._id and self._value() is other._value()
 
     __hash__ = None  # type: ignore[assignment]
-
-
-def times_written(tensor: "Tensor") -> int:
-    """Return how often a tensor was written to; torch counts it not for those made in inference mode."""
-    return -1 if tensor.is_inference() else tensor._version

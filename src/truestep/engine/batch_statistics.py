@@ -7,7 +7,7 @@ from torch import nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.frames import warn_user
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 from truestep.core.wording import first_of
 
 # The classes by name, not their base: instance norm shares that, and takes its statistics from one example.

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 
 
 class TransientLearnerBuffers:

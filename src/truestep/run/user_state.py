@@ -16,8 +16,9 @@ from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
+from truestep.core.tensor_bytes import times_written
 from truestep.core.trees import tree_leaves
-from truestep.core.weak import ObjectMark, times_written
+from truestep.core.weak import ObjectMark
 from truestep.core.wording import a_type
 
 MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some

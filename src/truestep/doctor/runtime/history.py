@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.frames import path_in_finding
 from truestep.doctor.runtime.looking import (

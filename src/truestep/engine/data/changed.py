@@ -10,7 +10,8 @@ from typing import Any
 
 from torch import Tensor
 
-from truestep.core.weak import ObjectMark, times_written
+from truestep.core.tensor_bytes import times_written
+from truestep.core.weak import ObjectMark
 
 _MOST_FIELDS = 1000
 _MOST_ITEMS = 64  # of a list or dict that holds settings, not samples

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError, LossError
+from truestep.core.frames import line_of_user_code
 from truestep.engine.batches import Batch, map_batch_tensors
 from truestep.engine.counting import BatchCounting
 from truestep.engine.processes.lookout import WITH_STATISTICS
@@ -140,7 +141,12 @@ class SharedBatch:
     def _take_counts(self, counts: list[int], calls: list[int]) -> None:
         self._counts, self._calls = counts, calls
         if not sum(counts):
-            raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
+            line = line_of_user_code()
+            place = f", {line}" if line else ""
+            raise BatchError(
+                f"The batch is empty on every rank ({self._what}{place}): a mean over no examples is not defined. Leave the update "
+                "out on all ranks where none has an example left."
+            )
 
     def head(self) -> RankHead | None:
         """Return what this rank says at the head of the gradients' first message; None where there is no such."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 from truestep.model.calling import Arguments, ModulePath, forward_tensors, run_forward, summary_shapes
 from truestep.model.graph.backward import AutogradGraphCollector, autograd_storage_id
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph

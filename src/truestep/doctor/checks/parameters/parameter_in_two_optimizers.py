@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.core.frames import is_library_file
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import ForwardCall, LossCall

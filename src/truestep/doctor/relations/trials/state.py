@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
-from truestep.core.weak import times_written
+from truestep.core.tensor_bytes import times_written
 
 
 class _KeptTensor(NamedTuple):
