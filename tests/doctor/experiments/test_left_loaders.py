@@ -80,10 +80,12 @@ def watch_of(*parts):
 @pytest.mark.parametrize("name", RIGHT)
 def test_who_divides_by_what_was_seen_is_silent(name):
     watch = watch_of(*RIGHT[name])
-    assert watch.failures == [] and watch.findings == []
+    assert watch.failures == []
+    assert watch.findings == []
 
 
 @pytest.mark.parametrize("name", WRONG)
 def test_a_sum_of_some_batches_by_the_number_of_all_is_told(name):
     (found,) = watch_of(*WRONG[name]).findings
-    assert "it takes" in found.message and "of 6 batches" in found.message
+    assert "it takes" in found.message
+    assert "of 6 batches" in found.message
