@@ -10,7 +10,7 @@ LEFT = {
         "the check reads an assignment of what is made to a name",
         (
             "DATA001 bad, DATA002 bad, DATA010 bad, DATA020 bad, GRAD010 bad, "
-            "GRAD013 bad, GRAD041 bad, LOSS014 bad, PARAM005 bad, PARAM007 bad, PARAM022 "
+            "GRAD013 bad, LOSS014 bad, PARAM005 bad, PARAM007 bad, PARAM022 "
             "bad, SAVE002 bad, SCHED002 bad, VALUE014 bad, snippet 20 wrong, snippet 30 wrong, snippet 37 "
             "wrong, snippet 44 wrong, snippet 47 wrong, snippet 5 wrong"
         ),

@@ -688,16 +688,6 @@ with torch.no_grad():
 print(correct / (len(test_loader) * batch_size))
 """,
 }
-STFT = """
-class Spectrum(nn.Module):
-    def __init__(self, size=64):
-        super().__init__()
-        self.size = size
-        self.phases = torch.linspace(0, 2 * math.pi, size)
-
-    def forward(self, wave):
-        return wave.unfold(-1, self.size, self.size // 2) @ torch.cos(self.phases[:, None] * self.phases)
-"""
 
 
 @pytest.mark.parametrize("text", FULL_BATCHES.values(), ids=FULL_BATCHES)
@@ -706,17 +696,6 @@ def test_batches_of_one_or_of_all_are_full(text):
     eight = text.replace("len(test)", "8").replace("X.shape[0]", "8")
     if eight != text and "def " not in text:
         assert loud("EVAL036", HEAD + "from torch.utils.data import TensorDataset\n" + eight)
-
-
-def test_a_constant_of_what_nothing_moves_or_saves_is_advice():
-    used = "\nnet = Spectrum()\nprint(net(torch.randn(2, 640)).shape)\n"
-    assert not loud("PARAM002", HEAD + STFT + used)
-    assert loud("PARAM002", HEAD + STFT + used + "net.cuda()\n")
-    assert loud("PARAM002", HEAD + STFT)
-    assert loud(
-        "PARAM002",
-        {"spectrum.py": HEAD + STFT, "main.py": "from spectrum import Spectrum\nSpectrum().to('cuda')"},
-    )
 
 
 VIEWED = {

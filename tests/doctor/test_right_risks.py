@@ -6,52 +6,6 @@ import pytest
 from tests.support.told import loud, told
 from truestep.doctor.finding import Severity
 
-# ── EVAL032: totals that need no division ──────────────────────────────────────────────────────
-
-COUNTED = """
-def evaluate(net, batches):
-    loss, acc, {name} = 0.0, 0.0, 0
-    for x, y in batches:
-        out = net(x)
-        conf = confusion_matrix(y, out)
-        loss += F.cross_entropy(out, y).item()
-        acc += accuracy(out, y)
-        {name} += {added}
-    loss = loss / len(batches)
-    acc = acc / len(batches)
-{then}
-"""
-CANCELS = [
-    ("sums", "conf\n        last = 0", "    return loss, acc, to_miou(sums)"),
-    ("conf", "confusion_matrix(y, out.argmax(1))", "    return loss, acc, to_miou(conf)"),
-    ("conf", "confusion_matrix(y, out.argmax(1))", "    iou = conf.diag() / conf.sum(0)\n    return loss, acc, iou"),
-    ("hist", "fast_hist(y, out, 3)", "    return loss, acc, per_class_iou(hist)"),
-    ("matrix", "sklearn.metrics.confusion_matrix(y, out)", "    print(matrix)\n    return loss, acc"),
-    ("total", "y.size(0)", "    correct = 3\n    return loss, acc, 100.0 * correct / total"),
-    ("total", "len(y)", "    rate = acc / total\n    return loss, rate"),
-    ("seen", "y.size(0)", "    return loss, acc, seen"),
-    ("count", "x.shape[0]", "    return loss, acc, count"),
-    ("n", "y.numel()", "    print(n)\n    return loss, acc"),
-    ("hits", "(out.argmax(1) == y).sum().item()", "    return loss, acc, hits * 100.0 / len(batches.dataset)"),
-]  # fmt: skip
-LEFT = [
-    ("weighed", "F.mse_loss(out, y).item() * len(x)", "    return loss, acc, weighed"),
-    ("regret", "F.mse_loss(out, y).item()", "    return loss + acc + regret"),
-    ("penalty", "out.square().mean().item()", "    print(loss, acc, penalty)"),
-    ("score", "score_of(out, y)", "    return {'loss': loss, 'score': score}"),
-]
-
-
-@pytest.mark.parametrize(("name", "added", "then"), CANCELS)
-def test_a_count_beside_means_is_no_total_left_undivided(name: str, added: str, then: str) -> None:
-    assert not loud("EVAL032", COUNTED.format(name=name, added=added, then=then))
-
-
-@pytest.mark.parametrize(("name", "added", "then"), LEFT)
-def test_a_sum_beside_means_is_told(name: str, added: str, then: str) -> None:
-    assert loud("EVAL032", COUNTED.format(name=name, added=added, then=then))
-
-
 # ── DATA001: rows that a class out of sight gives ──────────────────────────────────────────────
 
 TRAINS = """
@@ -141,13 +95,13 @@ DRAWN = [
 
 
 @pytest.mark.parametrize(("head", "made"), OUT_OF_SIGHT)
-def test_what_a_class_out_of_sight_gives_is_a_question(head: str, made: str) -> None:
+def test_what_a_class_out_of_sight_gives_is_asked_of(head: str, made: str) -> None:
     assert told("DATA001", TRAINS.format(head=head, made=made)) == [Severity.QUESTION]
 
 
 @pytest.mark.parametrize(("head", "made"), IN_SIGHT)
 def test_rows_in_their_order_are_told(head: str, made: str) -> None:
-    assert loud("DATA001", TRAINS.format(head=head, made=made))
+    assert told("DATA001", TRAINS.format(head=head, made=made))
 
 
 @pytest.mark.parametrize("made", DRAWN)
@@ -162,7 +116,7 @@ def test_a_class_of_another_file_is_in_sight() -> None:
             head="from rows import Rows", made="loader = DataLoader(Rows(x), batch_size=4)"
         ),
     }
-    assert loud("DATA001", files)
+    assert told("DATA001", files)
 
 
 # ── GRAD011: a graph that who calls back goes through again and again ──────────────────────────
@@ -492,42 +446,7 @@ def test_what_a_notebook_goes_on_from_is_told(before: str) -> None:
     assert loud("SAVE005", {"main.ipynb": program})
 
 
-# ── LOSS015, PARAM035, EVAL009, VALUE004: what was false or weak in code of strangers ─────────
-
-CRITERION = """
-class RateLoss(nn.Module):
-    def __init__(self, lr=0.1):
-        super().__init__()
-        self.alphas = nn.Parameter(torch.zeros(3))
-        {more}
-    def forward(self, x, y):
-        return (F.cross_entropy(x, y, reduction='none') * self.alphas.softmax(0)[y]).mean()
-net = nn.Linear(4, 3)
-criterion = RateLoss()
-opt = torch.optim.Adam({held})
-for x, y in loader:
-    opt.zero_grad()
-    criterion(net(x), y).backward()
-    opt.step()
-"""
-HELD = [
-    ("self.optimizer = torch.optim.SGD([self.alphas], lr)", "net.parameters()"),
-    ("optimizer = torch.optim.Adam(self.parameters(), lr)\n        self.optimizer = optimizer", "net.parameters()"),
-    ("groups = [{'params': self.alphas}]\n        self.opt = torch.optim.RMSprop(groups)", "net.parameters()"),
-    ("self.c = 1", "[*net.parameters(), criterion.alphas]"),
-    ("self.c = 1", "[{'params': net.parameters()}, {'params': [criterion.alphas]}]"),
-    ("self.c = 1", "[*net.parameters(), *criterion.parameters()]"),
-]  # fmt: skip
-
-
-@pytest.mark.parametrize(("more", "held"), HELD)
-def test_a_loss_whose_parameters_some_optimizer_holds_is_silent(more: str, held: str) -> None:
-    assert not loud("LOSS015", CRITERION.format(more=more, held=held))
-
-
-def test_a_loss_whose_parameters_no_optimizer_holds_is_told() -> None:
-    assert loud("LOSS015", CRITERION.format(more="self.c = 1", held="net.parameters()"))
-
+# ── PARAM035, EVAL009, VALUE004: what was false or weak in code of strangers ─────────
 
 AGENT = """
 class Agent:

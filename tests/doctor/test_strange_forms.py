@@ -22,44 +22,6 @@ def codes(code: str, **files: str) -> set[str]:
     return {each.code for each in reading.findings}
 
 
-ATTACK = """
-class Attack(nn.Module):
-    def __init__(self, image):
-        super().__init__()
-        self.net = nn.Linear(4, 2)
-        self.image = {made}
-        for each in self.net.parameters():
-            each.requires_grad = False
-
-    def forward(self):
-        return self.net(self.image)
-"""
-MADE = (
-    "torch.tensor(image, requires_grad=True)",
-    "torch.autograd.Variable(image, requires_grad=True)",
-    "torch.zeros(4, requires_grad=True)",
-)
-CHANGES = (
-    "attack.image.data -= 0.1 * attack.image.grad",
-    "attack.image.data = attack.image.data + 0.1 * attack.image.grad.sign()",
-    "image = attack.image; image.data.sub_(0.1 * image.grad)",
-    "(change,) = torch.autograd.grad(attack().sum(), attack.image)",
-)
-
-
-@pytest.mark.parametrize(("made", "change", "apart"), [*product(MADE, CHANGES, (True, False))])
-def test_an_input_that_is_changed_by_its_gradient(made: str, change: str, apart: bool) -> None:
-    net = ATTACK.format(made=made)
-    main = f"attack = Attack(torch.rand(4))\nfor step in range(3):\n    attack().sum().backward()\n    {change}\n"
-    idle = main.replace(change, "pass")
-
-    def read(main: str) -> set[str]:
-        return codes("from attack import Attack\n" + main, attack=net) if apart else codes(net + main)
-
-    assert "PARAM003" not in read(main)
-    assert "PARAM003" in read(idle)
-
-
 GUARDS = (
     "if not self.built:",
     "if self.head is None:",

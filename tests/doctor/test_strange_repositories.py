@@ -125,7 +125,7 @@ def test_numbers_that_are_filled(line: str) -> None:
 
 @pytest.mark.parametrize("line", UNFILLED)
 def test_numbers_that_nobody_fills(line: str) -> None:
-    assert told("PARAM011", f"{line}\nprint(x)\n") == [RISK]
+    assert told("PARAM011", f"{line}\nprint(x)\n") == [QUESTION]
 
 
 # ── SCHED008: options under an optimizer's name ───────────────────────────────────────────────
@@ -227,22 +227,9 @@ def test_a_constant_that_forward_moves(used: str) -> None:
 
 @pytest.mark.parametrize("used", ["self.pe", "nn.Parameter(self.pe)", "torch.exp(self.pe)"])
 def test_a_constant_that_nobody_moves(used: str) -> None:
-    assert told("PARAM002", CONSTANT.replace("MADE", "torch.ones(width, 3)").replace("USED", used)) == [RISK]
-
-
-@pytest.mark.parametrize(
-    ("made", "severity"),
-    [
-        ("torch.ones(width, 3).to(device)", ADVICE),
-        ("0.5 * torch.eye(width).to(device)", ADVICE),
-        ("torch.ones(width, 3).float().to(device)", ADVICE),
-        ("torch.ones(width, 3).to(dtype)", RISK),
-        ("torch.ones(width, 3).to(torch.float64)", RISK),
-        ("0.5 * torch.eye(width)", RISK),
-    ],
-)
-def test_a_constant_made_on_the_device_that_is_given(made: str, severity: Severity) -> None:
-    assert told("PARAM002", CONSTANT.replace("MADE", made).replace("USED", "self.pe")) == [severity]
+    assert told("PARAM002", CONSTANT.replace("MADE", "torch.ones(width, 3)").replace("USED", used)) == [
+        ADVICE
+    ]
 
 
 # ── VALUE019: no word of a command line is read ───────────────────────────────────────────────
@@ -367,111 +354,7 @@ def test_a_checkpoint_without_an_optimizer(name: str) -> None:
     assert told("SAVE005", code) == [RISK]
 
 
-# ── DATA001: rows that were mixed some steps before ───────────────────────────────────────────
-
-ORDERED = """
-import numpy as np
-import pandas as pd
-from sklearn.model_selection import train_test_split
-from sklearn.utils import shuffle
-from torch.utils.data import DataLoader
-net = nn.Linear(3, 3)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-def load(name):
-    return np.load(name)
-def split(table):
-    train, test = train_test_split(table, test_size=0.2, shuffle=MIXED)
-    return train, test
-def prepare(path):
-    table = pd.read_csv(path)
-    train, test = split(table[table["kind"] == "normal"])
-    return train, test
-ROWS
-train_loader = DataLoader(rows, batch_size=32GIVEN)
-for x in train_loader:
-    opt.zero_grad()
-    F.mse_loss(net(x), x).backward()
-    opt.step()
-"""
-MIXED_ROWS = [
-    (
-        'table, rest = prepare("a.csv")\nnames = table["file"].values\n'
-        "rows = np.array([load(n) for n in names])\nrows = np.reshape(rows, (-1, 3))"
-    ),
-    'rows, rest = train_test_split(np.load("a.npy"), test_size=0.2, shuffle=MIXED)',
-    'table, rest = train_test_split(pd.read_csv("a.csv"), test_size=0.2, shuffle=MIXED)\nrows = torch.tensor(table.to_numpy())',
-    'table, rest = split(pd.read_csv("a.csv"))\nrows = [torch.tensor(load(n)) for n in table["file"]]',
-]
-IN_ORDER = [
-    'rows = np.array([load(n) for n in pd.read_csv("a.csv")["file"].values])',
-    'table, rest = prepare("a.csv")\nrows = np.load("a.npy")[: len(table)]',
-    'rows = np.load("a.npy")\nprint(shuffle(rows))',
-]
-
-
-@pytest.mark.parametrize("rows", MIXED_ROWS)
-def test_rows_that_a_split_mixed(rows: str) -> None:
-    code = ORDERED.replace("ROWS", rows)
-    assert told("DATA001", code.replace("MIXED", "True").replace("GIVEN", ", shuffle=False")) == [QUESTION]
-    assert told("DATA001", code.replace("MIXED", "False").replace("GIVEN", ", shuffle=False")) == [RISK]
-    assert told("DATA001", code.replace("MIXED", "True").replace("GIVEN", "")) == [RISK]
-
-
-def test_rows_that_a_function_mixed() -> None:
-    for rows in ('rows = shuffle(np.load("a.npy"))', 'rows = shuffle(pd.read_csv("a.csv"))["file"].values'):
-        code = ORDERED.replace("ROWS", rows).replace("MIXED", "False").replace("GIVEN", ", shuffle=False")
-        assert told("DATA001", code) == [QUESTION]
-
-
-@pytest.mark.parametrize("rows", IN_ORDER)
-def test_rows_that_keep_the_order_of_a_file(rows: str) -> None:
-    code = ORDERED.replace("ROWS", rows).replace("MIXED", "True").replace("GIVEN", ", shuffle=False")
-    assert told("DATA001", code) == [RISK]
-
-
-PARTED = [
-    "rows, rest = torch.utils.data.random_split(ROWS, [8, 2])",
-    "rows = torch.utils.data.random_split(ROWS, [8, 2])[0]",
-    "parts = torch.utils.data.random_split(ROWS, [8, 2])\nrows = parts[0]",
-    "def parts(data):\n    a, b = torch.utils.data.random_split(data, [8, 2])\n    return a, b\nrows, rest = parts(ROWS)",
-]
-
-
-@pytest.mark.parametrize("rows", PARTED)
-def test_rows_that_random_split_mixed(rows: str) -> None:
-    for given in ("", ", shuffle=False"):
-        code = ORDERED.replace("ROWS", rows.replace("ROWS", 'np.load("a.npy")')).replace("MIXED", "True")
-        assert told("DATA001", code.replace("GIVEN", given)) == [QUESTION]
-
-
-WINDOWS = """
-class Rows(torch.utils.data.Dataset):
-    def __init__(self, x):
-        self.x, self.n = x, 9
-    def __len__(self):
-        return 90
-    def __getitem__(self, index):
-        return ITEM
-rows = Rows(np.load("a.npy"))
-"""
-
-
-@pytest.mark.parametrize(
-    ("item", "severity"),
-    [
-        ("self.x[index : index + self.n]", QUESTION),
-        ("torch.tensor(self.x[index : index + 9]), self.x[index + 9]", QUESTION),
-        ("self.x.iloc[index - 9 : index]", QUESTION),
-        ("self.x[index]", RISK),
-        ("self.x[index][: self.n]", RISK),
-        ("self.x[index, 0:3]", RISK),
-    ],
-)
-def test_windows_of_a_series(item: str, severity: Severity) -> None:
-    code = (
-        ORDERED.replace("ROWS", WINDOWS.replace("ITEM", item)).replace("MIXED", "True").replace("GIVEN", "")
-    )
-    assert told("DATA001", code) == [severity]
+# ── DATA001: a loader that is named for training ──────────────────────────────────────────────
 
 
 NAMED = """
@@ -487,33 +370,19 @@ LEARNS = (
 
 
 @pytest.mark.parametrize(
-    ("used", "severity"),
+    "used",
     [
-        (
-            "def mean(loader):\n    return sum(x.mean() for x, _ in loader)\nprint(mean(train_loader))\n",
-            QUESTION,
-        ),
-        ("x, y = next(iter(train_loader))\nprint(x.shape)\n", QUESTION),
-        ("import engine\nengine.run(net, train_loader)\n", QUESTION),
-        (LEARNS, RISK),
-        (
-            "def fit(loader):\n"
-            + textwrap.indent(LEARNS.replace("train_loader", "loader"), "    ")
-            + "fit(train_loader)\n",
-            RISK,
-        ),
+        "def mean(loader):\n    return sum(x.mean() for x, _ in loader)\nprint(mean(train_loader))\n",
+        "x, y = next(iter(train_loader))\nprint(x.shape)\n",
+        "import engine\nengine.run(net, train_loader)\n",
+        LEARNS,
+        "def fit(loader):\n"
+        + textwrap.indent(LEARNS.replace("train_loader", "loader"), "    ")
+        + "fit(train_loader)\n",
     ],
 )
-def test_a_loader_that_is_named_for_training(used: str, severity: Severity) -> None:
-    assert told("DATA001", NAMED + used) == [severity]
-
-
-def test_a_try_of_a_file_that_others_import() -> None:
-    tried = "if __name__ == '__main__':\n" + textwrap.indent(NAMED + LEARNS, "    ")
-    for user, severity in (("import model\n", QUESTION), ("x = 1\n", RISK)):
-        files = {"model.py": IMPORTS + tried, "main.py": IMPORTS + user}
-        found = [each.severity for each in read_texts(files).findings if each.code == "DATA001"]
-        assert found == [severity]
+def test_a_loader_that_is_named_for_training_is_a_question(used: str) -> None:
+    assert told("DATA001", NAMED + used) == [QUESTION]
 
 
 # ── VALUE001: a cut behind the update ─────────────────────────────────────────────────────────
@@ -544,8 +413,7 @@ def test_a_cut_behind_the_update_is_asked_of(line: str) -> None:
         )
 
     assert at("FIRST") == []
-    assert at("SECOND") == [RISK]
-    assert at("THIRD") == [QUESTION]
+    assert at("SECOND") == at("THIRD") == [QUESTION]
 
 
 @pytest.mark.parametrize(
@@ -553,7 +421,7 @@ def test_a_cut_behind_the_update_is_asked_of(line: str) -> None:
 )
 def test_other_numbers_that_nothing_uses(line: str) -> None:
     code = CUT.replace("THIRD", line).replace("FIRST", "pass").replace("SECOND", "pass")
-    assert told("VALUE001", code) == [RISK]
+    assert told("VALUE001", code) == [QUESTION]
 
 
 # ── MEM001: one loss an epoch ─────────────────────────────────────────────────────────────────
@@ -774,7 +642,7 @@ def test_a_column_of_another_arm(arms: str) -> None:
 
 @pytest.mark.parametrize("arms", ARMS_JOINED)
 def test_a_column_of_the_same_arm(arms: str) -> None:
-    assert told("EVAL030", ARMS.replace("ARMS", arms)) == [BUG]
+    assert told("EVAL030", ARMS.replace("ARMS", arms)) == [RISK]
 
 
 # ── LOSS023: an arm for several classes ───────────────────────────────────────────────────────
@@ -1016,33 +884,6 @@ class Net(nn.Module):
 )
 def test_layers_of_a_model_that_is_only_applied(used: str, severity: Severity) -> None:
     assert told("PARAM001", LISTED + used) == [severity]
-
-
-HANDED_OVER = """
-net = nn.Linear(3, 3)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-def fit(model, data, criterion):
-    for x, label in data:
-        opt.zero_grad()
-        loss = model(x, label)
-        LATER
-        loss.backward()
-        opt.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("later", "severity"),
-    [
-        ("label = torch.LongTensor(label).cuda()", ADVICE),
-        ("label = torch.tensor(label).to('cuda')", ADVICE),
-        ("label = torch.as_tensor(label)", ADVICE),
-        ("label = torch.softmax(label, 1)", RISK),
-        ("label = torch.softmax(label, 1).cuda()", RISK),
-    ],
-)
-def test_a_conversion_that_nothing_uses(later: str, severity: Severity) -> None:
-    assert told("VALUE001", HANDED_OVER.replace("LATER", later)) == [severity]
 
 
 KEPT_BEFORE = """

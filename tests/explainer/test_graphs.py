@@ -127,3 +127,41 @@ def test_a_helper_under_a_decorator_that_switches_gradients_off_is_named():
 @torch.no_grad()
 def predict(net):
     return net(torch.rand(4, 3))
+
+
+def plain_generator_step(maker, critic, rows):
+    fake = maker(rows).detach()
+    loss = -critic(fake).mean()
+    loss.backward()
+
+
+def in_one_line(maker, critic, rows):
+    loss = -critic(maker(rows).detach()).mean()
+    loss.backward()
+
+
+def made_without_gradients(maker, critic, rows):
+    with torch.no_grad():
+        fake = maker(rows)
+    loss = F.softplus(-critic(fake)).mean()
+    loss.backward()
+
+
+def taught(maker, critic, rows):
+    with torch.no_grad():
+        wanted = maker(rows)
+    loss = F.mse_loss(critic(rows), wanted)
+    loss.backward()
+
+
+@pytest.mark.parametrize("step", [plain_generator_step, in_one_line, made_without_gradients])
+def test_a_critic_that_is_frozen_by_right_is_not_blamed_for_what_detach_cut(step):
+    critic = nn.Linear(3, 3).requires_grad_(False)
+    note = note_of(step, nn.Linear(3, 3), critic, torch.rand(4, 3))
+    assert "the graph between `maker`, which trains, and the loss was cut at test_graphs.py" in note
+    assert "`critic` may stay frozen" in note
+
+
+def test_a_student_that_is_frozen_is_told_of():
+    note = note_of(taught, nn.Linear(3, 3), nn.Linear(3, 3).requires_grad_(False), torch.rand(4, 3))
+    assert "no parameter of `critic` requires a gradient" in note

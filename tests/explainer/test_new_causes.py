@@ -358,3 +358,50 @@ def test_texts_are_to_be_made_numbers_of(called, kind):
 )
 def test_other_tuples_and_lists_are_no_texts(batch, fix):
     assert fix in note_of(lambda net, batch: net(batch[0]), nn.Linear(2, 2), batch)
+
+
+SEEN = {
+    "values": torch.zeros(4, 2, requires_grad=True),
+    "taken": torch.zeros(4),
+    "numbers": torch.zeros(4, dtype=torch.long),
+    "short": torch.zeros(3),
+}
+
+
+def rows_of_a_tuple(seen):
+    values, short = seen["values"][:, 0], seen["short"]
+    return (values - short).square()
+
+
+@pytest.mark.parametrize(
+    ("called", "fix"),
+    [
+        (lambda seen: seen["values"].gather(1, seen["taken"][:, None]), "seen['taken'].long()"),
+        (
+            lambda seen: seen["values"].gather(1, index=seen["numbers"][:, None].short()),
+            "seen['numbers'].long()",
+        ),
+        (lambda seen: torch.gather(seen["values"], 1, seen["taken"]), "seen['taken'].long()"),
+        (
+            lambda seen: torch.take_along_dim(seen["values"], seen["taken"][:, None], 1),
+            "seen['taken'].long()",
+        ),
+        (lambda seen: torch.zeros(4, 2).scatter_(1, seen["taken"][:, None], 1.0), "seen['taken'].long()"),
+        (lambda seen: seen["values"].index_select(1, seen["taken"]), "seen['taken'].long()"),
+        (
+            lambda seen: seen["values"].gather(1, seen["numbers"]),
+            "write seen['numbers'][:, None] as the index",
+        ),
+        (lambda seen: torch.gather(seen["values"], dim=1, index=seen["numbers"]), "[:, 0] behind the gather"),
+        (lambda seen: torch.take_along_dim(seen["values"], seen["numbers"], 1), "seen['numbers'][:, None]"),
+        (lambda seen: seen["values"][:3].gather(1, seen["numbers"][:, None]), "by one slice, mask or order"),
+        (lambda seen: seen["values"][torch.arange(3), seen["numbers"]], "torch.arange(len(actions))"),
+        (
+            lambda seen: seen["values"][:, 0] * seen["short"],
+            "seen['short'] has 3 rows and seen['values'] has 4 rows",
+        ),
+        (rows_of_a_tuple, "short has 3 rows and values has 4 rows"),
+    ],
+)
+def test_actions_that_pick_values_are_told_of_by_name(called, fix):
+    assert fix in note_of(called, SEEN)

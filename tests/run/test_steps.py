@@ -191,3 +191,114 @@ def test_data_that_gives_nothing_is_named_rather_than_read_for_ever(tmp_path):
         data = run.data(lambda: iter(()), batch_size=2)
         with pytest.raises(ts.DataError, match="'data' gave no batch at all"):
             list(run.batches(data, limit=2))
+
+
+def net_of(run):
+    return run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+
+
+def square_of(net):
+    return lambda rows: net(rows)[:, 0].square()
+
+
+def fails_before_the_update(run, net):
+    for step in run.steps(8):
+        if step == 3:
+            raise ValueError("in the body")
+        net.update(square_of(net), torch.randn(4, 3))
+
+
+def fails_behind_the_update(run, net):
+    for step in run.steps(8):
+        net.update(square_of(net), torch.randn(4, 3))
+        [0, 1, 2][step]
+
+
+def fails_in_a_function(run, net):
+    def train(step):
+        net.update(square_of(net), torch.randn(4, 3 if step < 2 else 2))
+
+    for step in run.steps(8):
+        train(step)
+
+
+def fails_beside_another(run, net):
+    for step, (_, rows) in enumerate(zip(run.steps(8), itertools.repeat(torch.randn(4, 3)), strict=False)):
+        net.update(square_of(net), rows)
+        assert step < 2
+
+
+def fails_within_a_generator(run, net):
+    def counted(steps):
+        yield from steps
+
+    for step in counted(run.steps(8)):
+        net.update(square_of(net), torch.randn(4, 3))
+        {0: 1, 1: 2}[step]
+
+
+@pytest.mark.parametrize(
+    "fails",
+    [
+        fails_before_the_update,
+        fails_behind_the_update,
+        fails_in_a_function,
+        fails_beside_another,
+        fails_within_a_generator,
+    ],
+)
+def test_steps_that_an_exception_ended_are_not_gone_on_with(tmp_path, fails):
+    run = ts.Run(tmp_path, device="cpu", progress=False, doctor=False)
+    net = net_of(run)
+    with pytest.raises(Exception):  # noqa: B017, PT011
+        fails(run, net)
+    with pytest.raises(ts.OptionError, match=r"was ended in the body of step \d"):
+        run.steps(8)
+    run.close()
+
+
+def breaks(run, net):
+    for step in run.steps(8):
+        net.update(square_of(net), torch.randn(4, 3))
+        if step == 3:
+            break
+
+
+def returns(run, net):
+    for step in run.steps(8):
+        net.update(square_of(net), torch.randn(4, 3))
+        if step == 3:
+            return
+
+
+def takes_one(run, net):
+    next(iter(run.steps(8)))
+    net.update(square_of(net), torch.randn(4, 3))
+
+
+def catches_within(run, net):
+    for step in run.steps(8):
+        try:
+            {0: 1}[step]
+        except KeyError:
+            continue
+        net.update(square_of(net), torch.randn(4, 3))
+
+
+@pytest.mark.parametrize("leaves", [breaks, returns, takes_one, catches_within])
+def test_steps_that_were_left_otherwise_go_on(tmp_path, leaves):
+    run = ts.Run(tmp_path, device="cpu", progress=False, doctor=False)
+    net = net_of(run)
+    leaves(run, net)
+    done = run.step
+    assert [*run.steps(10)] == [*range(done, 10)]
+
+
+def test_steps_go_on_in_a_run_that_is_made_again(tmp_path):
+    options = {"device": "cpu", "progress": False, "doctor": False, "saving": ts.Saving(every_steps=1)}
+    failed = ts.Run(tmp_path, **options)
+    with pytest.raises(ValueError, match="in the body"):
+        fails_before_the_update(failed, net_of(failed))
+    with ts.Run(tmp_path, **options) as run:
+        net_of(run)
+        assert [*run.steps(8)] == [3, 4, 5, 6, 7]

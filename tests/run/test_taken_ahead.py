@@ -164,3 +164,108 @@ def test_a_loop_without_updates_is_saved_and_stopped_all_the_same(tmp_path):
     with pytest.raises(SystemExit):
         measure()
     assert run.step == 17
+
+
+def skips_one(update, batches):
+    for number, rows in enumerate(batches):
+        if number == 2:
+            continue
+        update(rows)
+
+
+def skips_the_first(update, batches):
+    for number, rows in enumerate(batches):
+        if number:
+            update(rows)
+
+
+def skips_by_content(update, batches):
+    for rows in batches:
+        if rows.mean() > 0.9:
+            continue
+        update(rows)
+
+
+def warms_up(update, batches):
+    for number, rows in enumerate(batches):
+        if number < 4:
+            rows.mean()
+            continue
+        update(rows)
+
+
+def skips_and_changes(update, batches):
+    for number, rows in enumerate(batches):
+        if number == 1:
+            continue
+        update(2 * rows - 1)
+
+
+def critic_by_hand(update, batches):
+    for number, rows in enumerate(batches):
+        if number % 3 != 2:
+            rows.sum()
+        else:
+            update(rows)
+            update(rows)
+
+
+def keeps_what_it_skips(update, batches):
+    skipped = []
+    for number, rows in enumerate(batches):
+        if number in (1, 2):
+            skipped.append(rows)
+            continue
+        update(rows)
+
+
+def by_hand(update, batches):
+    before = None
+    for rows in batches:
+        if before is not None:
+            update(before)
+        before = rows
+    update(before)
+
+
+def by_hand_later(update, batches):
+    before = None
+    for number, rows in enumerate(batches):
+        if number < 3:
+            update(rows)
+            continue
+        if before is not None:
+            update(before)
+        before = rows
+    update(before)
+
+
+def train_so(folder, loop, batch_size=2):
+    run = ts.Run(folder, seed=0, progress=False, doctor=False)
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    source = run.data(ROWS, batch_size=batch_size, shuffle=True)
+    for _ in run.epochs(2):
+        loop(lambda rows: net.update(lambda x: net(x).squeeze(1).square(), rows), run.batches(source))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        skips_one,
+        skips_the_first,
+        skips_by_content,
+        warms_up,
+        skips_and_changes,
+        critic_by_hand,
+        keeps_what_it_skips,
+    ],
+)
+def test_batches_that_are_skipped_are_not_taken_for_late_ones(tmp_path, capsys, loop):
+    train_so(tmp_path / "run", loop)
+    assert "was asked for before" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("loop", [by_hand, by_hand_later])
+def test_batches_that_are_used_one_later_are_told_also_in_the_middle(tmp_path, capsys, loop):
+    train_so(tmp_path / "run", loop)
+    assert capsys.readouterr().err.count(WORDS) == 1

@@ -27,6 +27,7 @@ from truestep.cli.usage import EXAMPLE, NamedCommands
 from truestep.core.errors import OptionError
 from truestep.core.metric_names import MEASURED
 from truestep.core.results import plain_result
+from truestep.core.wording import byte_size
 from truestep.mirror.address import address_of
 from truestep.mirror.folder import CHECKPOINTS
 from truestep.mirror.reading import StoredFiles, read_run
@@ -255,7 +256,7 @@ def _row(item: Checkpoint | PassedOver) -> list[str]:
         if name.rpartition("/")[2] not in MEASURED  # nobody chooses a checkpoint by these
     )
     created = summary.created[:16].replace("T", " ")
-    return [item.name, created, summary.reason, _size(item.bytes), " ".join(words) or "whole", metrics]
+    return [item.name, created, summary.reason, byte_size(item.bytes), " ".join(words) or "whole", metrics]
 
 
 def _without_long_lists(values: dict[str, str]) -> dict[str, str]:
@@ -273,14 +274,6 @@ def _without_long_lists(values: dict[str, str]) -> dict[str, str]:
 
 def _number(value: Any) -> str:
     return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
-def _size(count: float) -> str:
-    for unit in ("B", "kB", "MB", "GB"):
-        if count < 1000:
-            return f"{count:.3g} {unit}"
-        count /= 1000
-    return f"{count:.3g} TB"
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> None:

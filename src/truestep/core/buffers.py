@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
 from truestep.core.frames import warn_user
+from truestep.core.tensor_bytes import times_written
 
 Place = tuple[nn.Module, str]
 
@@ -192,10 +193,6 @@ class MovingBufferSnapshot:
             _write_where(flag, entries)
 
 
-def _version(buffer: Tensor | None) -> int:
-    return -1 if buffer is None or buffer.is_inference() else buffer._version
-
-
 def _is_like(first: Tensor, second: Tensor) -> bool:
     return (first.shape, first.dtype, first.device) == (second.shape, second.dtype, second.device)
 
@@ -206,7 +203,7 @@ def _copy(entries: list[_Entry], most_unmoved_bytes: int) -> None:
     new = []
     for entry in entries:
         before, now = entry.buffer, entry.home.get(entry.name)
-        entry.buffer, entry.version = now, _version(now)
+        entry.buffer, entry.version = now, -1 if now is None else times_written(now)
         if now is None or entry.version < 0:
             entry.copy = None
         elif entry.copy is not None and (

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, first_of
 
 
 class TruestepError(Exception):
@@ -132,8 +132,7 @@ def _what_it_is(path: Path) -> str:
         inside = []
     if not inside:
         return " It is a folder."
-    more = f" and {len(inside) - 3} more" if len(inside) > 3 else ""
-    return f" It is a folder, and holds {', '.join(repr(str(each)) for each in inside[:3])}{more}."
+    return f" It is a folder, and holds {first_of([repr(str(each)) for each in inside], 3)}."
 
 
 def check_number(owner: str, name: str, value: object, *, example: float, least: float | None = None) -> None:

@@ -1,10 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Callbacks that don't keep the object whose method they call."""
+"""What knows an object and does not keep it: callbacks of its methods, and marks that tell it from another."""
 
 from collections.abc import Callable
+from contextlib import suppress
 from functools import partial
 from typing import Any
-from weakref import WeakMethod
+from weakref import WeakMethod, ref
 
 
 def weakly(method: Callable[..., None]) -> Callable[..., None]:
@@ -19,3 +20,18 @@ def weakly(method: Callable[..., None]) -> Callable[..., None]:
 def _call(method: "WeakMethod[Callable[..., None]]", *arguments: Any) -> None:
     if (found := method()) is not None:
         found(*arguments)
+
+
+class ObjectMark:
+    """Which object it is, without keeping it; another one may get its `id` later."""
+
+    def __init__(self, value: Any) -> None:
+        self._id = id(value)
+        self._value: Callable[[], Any] = lambda: None
+        with suppress(TypeError):  # of a list or dict nothing tells
+            self._value = ref(value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectMark) and self._id == other._id and self._value() is other._value()
+
+    __hash__ = None  # type: ignore[assignment]

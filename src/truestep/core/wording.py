@@ -2,6 +2,8 @@
 """Numbers and names as people read them: four digits, 1.2M, 0:42, 3.1 GiB, 1 batch; no name steers a terminal."""
 
 import math
+import re
+from collections.abc import Sequence
 
 
 def printable_text(text: str, keep: str = "\t\n") -> str:
@@ -23,6 +25,22 @@ def with_article(word: str) -> str:
 def a_type(value: object) -> str:
     """Return the class of a value with its article."""
     return with_article(type(value).__name__)
+
+
+def first_of(names: Sequence[str], most: int) -> str:
+    """Return "a, b and 3 more": the first names, and how many others there are."""
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(names[:most]) + more
+
+
+def error_line(error: BaseException) -> str:
+    """Return an error's class and first line; of one in a worker, before which torch puts its traceback, the line behind that."""
+    name = type(error).__name__
+    told = f"{name}: {str(error).strip()}".removesuffix(": ")
+    raised = (
+        re.findall(rf"^(?:[\w.]+\.)?({name}: .+)", told, re.MULTILINE) if "Original Traceback" in told else []
+    )
+    return str(raised[-1]) if raised else told.splitlines()[0]
 
 
 def number_or_dash(value: float | None) -> str:

@@ -53,10 +53,11 @@ GRAD061 clipped-in-every-micro-batch GRAD008, GRAD062 step-test-never-holds GRAD
 GRAD065 latent-drawn-without-gradient GRAD022, LOSS018 only-one-class LOSS023, LOSS033 likelihood-made-small GRAD030,
 LOSS051 divergence-made-large GRAD030, LOSS052 padding-trained-on LOSS026, LOSS056 overlap-made-small GRAD030,
 LOSS057 softmax-before-split DATA015, MEM004 losses-kept-alive MEM001, MEM007 average-kept-with-graph MEM001,
-PARAM006 weight-norm-after-optimizer PARAM005, PARAM043 average-follows-at-once PARAM022, PARAM044 parameters-given-twice LOSS015,
+PARAM006 weight-norm-after-optimizer PARAM005, PARAM043 average-follows-at-once PARAM022, PARAM044 parameters-given-twice PARAM015,
 PARAM045 copy-follows-at-once PARAM022, SAVE015 own-weights-loaded SAVE002, SAVE017 best-overwritten-by-last SAVE002,
 SAVE018 one-optimizer-not-saved SAVE002, SCHED003 plateau-without-metric SCHED002, SCHED004 epochs-counted-per-batch SCHED010,
-SCHED013 length-of-other-unit SCHED010, SCHED015 factor-taken-for-rate SCHED008, SCHED016 plateau-of-growing-share SCHED002,
+SCHED013 length-of-other-unit SCHED010, SCHED011 stepped-in-every-micro-batch SCHED010,
+SCHED015 factor-taken-for-rate SCHED008, SCHED016 plateau-of-growing-share SCHED002,
 SEED001 generators-seeded-differently DEV003, VALUE023 counter-never-counts PARAM022, VALUE025 output-never-used PARAM016,
 VALUE026 row-meets-column LOSS017, VALUE027 part-joined-twice PARAM016, VALUE033 shuffled-order-unused DATA001,
 VALUE038 length-of-dict DATA002, VALUE042 span-without-its-end EVAL041, VALUE043 argument-changed-in-place GRAD023
@@ -65,7 +66,7 @@ VALUE038 length-of-dict DATA002, VALUE042 span-without-its-end EVAL041, VALUE043
 AMP003 scaler-never-updated, AMP004 unscaled-twice, AMP005 autocast-without-device, AMP006 half-type-in-numpy,
 DATA008 double-precision-from-numpy, DATA011 lengths-unsorted, GRAD019 tensor-zero-grad, GRAD021 closure-missing,
 LOSS004 float-class-indices, LOSS005 class-weights-of-wrong-type, LOSS008 integer-targets-in-bce,
-LOSS013 unreduced-loss-in-backward
+LOSS013 unreduced-loss-in-backward, EVAL017 gradients-left-off
 """,
 }
 # code, name and reason, in a row each
@@ -79,16 +80,20 @@ DIST008 mean-of-means: in code of strangers it was false more often than true (0
 DIST013 sync-batch-norm-uneven: in code of strangers it was false more often than true (0 true, 7 false).
 DIST016 saved-by-every-rank: in code of strangers it was never clearly true (2 debatable).
 EVAL015 training-flag-set: in code of strangers it was false more often than true (0 true, 1 false).
+EVAL032 total-left-undivided: in code of strangers it was false more often than true (1 true, 4 false).
 GRAD029 clip-of-other-parameters: in code of strangers it was false more often than true (0 true, 1 false).
+GRAD041 trained-tensor-detached: GRAD024 says it when it runs (by reading 1 was true, 4 false).
 GRAD043 penalty-without-graph: in code of strangers it was false more often than true (0 true, 1 false).
 GRAD050 foreign-gradients-kept: in code of strangers it was false more often than true (0 true, 1 false).
 LOSS009 one-hot-without-classes: in code of strangers it was false more often than true (1 true, 2 false).
+LOSS015 criterion-not-optimized: in code of strangers it was never true (2 false); PARAM015 says it when it runs.
 LOSS016 loss-unbound: in code of strangers it was false more often than true (1 true, 2 false).
 LOSS025 criterion-left-on-host: in code of strangers it was never clearly true (1 debatable).
 LOSS037 target-carries-gradient: in code of strangers it was never clearly true (2 debatable).
 LOSS039 divergence-of-raw-values: in code of strangers it was never clearly true (6 debatable).
 LOSS043 hinge-one-sided: in code of strangers it was false more often than true (0 true, 5 false).
 MEM002 outputs-kept-with-graph: in code of strangers it was never clearly true (2 debatable).
+PARAM003 parameter-tensor-not-registered: in code of strangers it was false more often than true (1 true, 6 false).
 PARAM012 self-normalising-net-spoiled: in code of strangers it was never clearly true (5 debatable).
 PARAM040 option-left-out: in code of strangers it was never clearly true (1 debatable).
 SAVE007 tied-weights-untied: in code of strangers it was false more often than true (0 true, 1 false).

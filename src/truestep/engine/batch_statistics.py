@@ -3,10 +3,12 @@
 
 from collections.abc import Sequence
 
-from torch import Tensor, nn
+from torch import nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.frames import warn_user
+from truestep.core.tensor_bytes import times_written
+from truestep.core.wording import first_of
 
 # The classes by name, not their base: instance norm shares that, and takes its statistics from one example.
 BATCH_STATISTICS = (
@@ -34,7 +36,7 @@ class BuffersOfParts:
         # they move once an update
         told = [place for module in modules for place in spectral_norm_buffers(module)]
         self._before = [
-            (f"{path}.{name}".lstrip("."), layer, name, buffer, _version(buffer))
+            (f"{path}.{name}".lstrip("."), layer, name, buffer, times_written(buffer))
             for module in modules
             for path, layer in module.named_modules()
             for name, buffer in layer.named_buffers(recurse=False)
@@ -47,18 +49,13 @@ class BuffersOfParts:
             path
             for path, layer, name, buffer, version in self._before
             if layer._buffers.get(name) is not buffer
-            or _version(buffer) != version
+            or times_written(buffer) != version
             # an instance norm's, which torch writes to past their version
             or (isinstance(layer, nn.modules.batchnorm._NormBase) and layer.training)
         ]
         if moved:
-            more = f" and {len(moved) - _NAMED} more" if len(moved) > _NAMED else ""
             warn_user(
-                f"The buffers {', '.join(moved[:_NAMED])}{more} move whenever the module is called, and a split update calls it "
+                f"The buffers {first_of(moved, _NAMED)} move whenever the module is called, and a split update calls it "
                 "for each micro-batch: they, and what is computed from them, may end otherwise than in one whole update. Use a "
                 "larger micro_batch if that matters."
             )
-
-
-def _version(buffer: Tensor) -> int:
-    return -1 if buffer.is_inference() else buffer._version

@@ -21,9 +21,10 @@ from truestep.core.wording import a_type, counted
 from truestep.engine.batches import batch_to_device
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
-from truestep.engine.data.same_data import ReadPlace, as_number, refuse_other_data, refuse_other_reading
+from truestep.engine.data.same_data import ReadPlace, refuse_other_reading
 from truestep.engine.data.source import BatchSource, MadeBatch
 from truestep.engine.losses import Weighted, each_with_each, negative_loss_weights
+from truestep.engine.measured_alike import EvaluationFacts, refuse_other_counts
 from truestep.engine.memory import release_spent_gradients
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
@@ -31,7 +32,7 @@ from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
 from truestep.engine.rows_taken import refuse_rows_taken
 from truestep.engine.strategies.buffers import refuse_other_buffers
-from truestep.engine.strategies.fillers import shared_example
+from truestep.engine.strategies.division import shared_example
 from truestep.engine.without_model import telling_of_no_model
 from truestep.engine.wrong_calls import (
     check_evaluation,
@@ -50,10 +51,10 @@ def evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> A
     world = learner.context.world
     if world is None:
         return _evaluate(learner, values, data, metric)
-    facts = {"the data of an evaluation": data.facts()} if isinstance(data, BatchSource) else {}
-    found = world.meet(f"an evaluation with {learner.name!r}", as_number(facts))
+    facts = EvaluationFacts(learner, values, data, metric)
+    found = world.meet(f"an evaluation with {learner.name!r}", facts.number)
     try:
-        refuse_other_data(world, facts, [number for (number,) in found])
+        facts.refuse_others(world, [number for (number,) in found])
         _refuse_other_buffers(learner.context, world)
         return _evaluate(learner, values, data, metric)
     except BaseException as error:
@@ -87,7 +88,8 @@ def _sum_of(buffer: Tensor) -> float:
 def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> Any:
     context = learner.context
     context.observer.starting()
-    totals = _Totals(context.world) if metric is None else FedMetric(metric, context.world)
+    divides = isinstance(data, BatchSource)
+    totals = _Totals(context.world, divides=divides) if metric is None else FedMetric(metric, context.world)
     stopping = False
     own = [context.rank] if context.rank else []  # several processes: each draws for its own examples
     release_spent_gradients(context)
@@ -207,8 +209,10 @@ def evaluating(learner: LearnerParts) -> Iterator[None]:
 class _Totals:
     """Weighted sums of named values in float64, read from the device once at the end."""
 
-    def __init__(self, world: World | None) -> None:
-        self._world = world
+    def __init__(self, world: World | None, *, divides: bool) -> None:
+        """`divides`: each of several processes is given other batches, by a source that knows of the others."""
+        self._world, self._divides = world, divides
+        self._seen = [0, 0]  # batches, and what has a value in them
         self._sums: dict[str, Tensor] = {}
         self._weight: Tensor | float = 0.0
         self._single = True
@@ -216,6 +220,7 @@ class _Totals:
 
     def add(self, result: Any, batch: Any, counting: BatchCounting) -> None:
         """Add what one batch gave; None where it, or this process's part of it, is empty."""
+        self._seen[0] += 1
         if result is None:
             return
         num_examples = counting.try_count(batch)
@@ -233,6 +238,7 @@ class _Totals:
                 "The function to evaluate returned an empty dict; return at least one value per example."
             )
         first = next(iter(named.values()))
+        self._seen[1] += len(first) if getattr(first, "ndim", 0) else 0
         for name, values in named.items():
             self._check(name, values, weights, first, num_examples)
         weights = in_float64(torch.ones_like(first) if weights is None else weights)
@@ -278,9 +284,11 @@ class _Totals:
     def _be_of_all(self, world: World) -> None:
         """Add up what all processes have, in the order of ranks, so that all get the same bits."""
         sums = {name: float(total) for name, total in self._sums.items()}
-        mine = json.dumps([sums, float(self._weight), float(self._least), self._single]).encode()
-        found = map(json.loads, world.share_bytes(mine, "the end of an evaluation"))
-        all_sums, weights, least, single = zip(*found, strict=True)
+        mine = [sums, float(self._weight), float(self._least), self._single, self._seen]
+        found = map(json.loads, world.share_bytes(json.dumps(mine).encode(), "the end of an evaluation"))
+        all_sums, weights, least, single, seen = zip(*found, strict=True)
+        if not self._divides:
+            refuse_other_counts(seen)
         for name in dict.fromkeys(name for each in all_sums for name in each):
             total = _sum([each.get(name, 0.0) for each in all_sums])
             self._sums[name] = torch.tensor(total, dtype=torch.float64)

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from torch import nn
 
+from truestep.core.wording import first_of
 from truestep.engine.as_made import LayerOptions, Moved
 from truestep.nn.freezing import held_statistics, hold_statistics
 
@@ -73,7 +74,11 @@ class ModuleSwitches:
             if name in saved and not self._begins_as(saved, name):
                 before, now = set(saved[_at_start(name)]), set(self._at_start[name])
                 listed = zip(words, (sorted(now - before), sorted(before - now)), strict=True)
-                found += [f"{word} {_first_names(names)}" for word, names in listed if names]
+                found += [
+                    f"{word} {first_of([name or 'the module' for name in names], _NAMED)}"
+                    for word, names in listed
+                    if names
+                ]
         return found
 
     def load(self, saved: dict[str, Any]) -> None:
@@ -128,8 +133,3 @@ def _mode_of_parent(path: str, modes: dict[str, bool]) -> bool:
         if path in modes:
             return modes[path]
     return True
-
-
-def _first_names(names: list[str]) -> str:
-    more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
-    return ", ".join(name or "the module" for name in names[:_NAMED]) + more

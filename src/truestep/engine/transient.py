@@ -10,13 +10,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from truestep.core.tensor_bytes import times_written
+
 
 class TransientLearnerBuffers:
     """Knows the non-persistent buffers of a module as they were made, and which have changed since."""
 
     def __init__(self, module: nn.Module) -> None:
         self._module = module
-        self._made = {name: (buffer, _version(buffer)) for name, _, buffer in self._buffers()}
+        self._made = {name: (buffer, times_written(buffer)) for name, _, buffer in self._buffers()}
         self.made_persistent = self.persistent()
 
     def persistent(self) -> set[str]:
@@ -40,7 +42,7 @@ class TransientLearnerBuffers:
         changed = {}
         for name, _, buffer in self._buffers():
             made, version = self._made.get(name, (None, None))
-            if buffer is not made or _version(buffer) != version:
+            if buffer is not made or times_written(buffer) != version:
                 changed[name] = buffer
         return changed
 
@@ -60,7 +62,3 @@ class TransientLearnerBuffers:
                 buffer.copy_(saved)
             else:
                 part._buffers[name.rpartition(".")[2]] = saved.to(buffer.device, copy=True)
-
-
-def _version(tensor: Tensor) -> int:
-    return -1 if tensor.is_inference() else tensor._version

@@ -186,7 +186,11 @@ def _note_batch(error: Exception, batch: Any) -> None:
             " These are texts. Make numbers of them where the batch is made: run.data(texts, collate=lambda rows: tokenizer(rows, "
             'padding=True, return_tensors="pt")).'
         )
-    elif isinstance(batch, dict) and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES]):
+    elif (
+        isinstance(batch, dict)
+        and not isinstance(error, RuntimeError)  # of a computation with what was taken out
+        and (names := [key for key in batch if isinstance(key, str)][:_MOST_LEAVES])
+    ):
         apart = f" Take it apart by name: {', '.join(f'batch[{name!r}]' for name in names)}."
     elif whole and _is_given_to_a_module(error, batch):
         apart = f" A module was given all of it. Take it apart, and give the module what it takes: {_taken_apart(batch)}."

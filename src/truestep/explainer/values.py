@@ -116,8 +116,14 @@ def values_in_failing_expression(
 ) -> Iterator[EvidenceValue]:
     """Yield the values that an expression names, each once, in the order of writing."""
     seen: set[str] = set()
-    written = [node for node in ast.walk(expression) if isinstance(node, ast.Name | ast.Attribute)]
-    inner = {id(node.value) for node in written if isinstance(node, ast.Attribute)}
+    kinds = (ast.Name, ast.Attribute, ast.Subscript)
+    written = [node for node in ast.walk(expression) if isinstance(node, kinds)]
+    written = [
+        each
+        for each in written
+        if not isinstance(each, ast.Subscript) or _picks_tensor(each, names, more or {})
+    ]
+    inner = {id(node.value) for node in written if isinstance(node, ast.Attribute | ast.Subscript)}
     for node in sorted(written, key=lambda each: (each.lineno, each.col_offset)):
         if id(node) in inner and not isinstance(node, ast.Name):
             continue
@@ -139,7 +145,26 @@ def _looked_up(node: ast.AST, names: Mapping[str, Any], more: Mapping[str, Any])
         if found:
             found, value = attribute_at_crash(owner, node.attr)
             return f"{name}.{node.attr}", found, value
+    if isinstance(node, ast.Subscript) and isinstance(node.slice, ast.Constant):
+        name, found, owner = _looked_up(node.value, names, more)
+        key = node.slice.value
+        # of Python's own types alone, whose members are had without code of the user's
+        if found and type(owner) is dict and key in owner:
+            return f"{name}[{key!r}]", True, owner[key]
+        if (
+            found
+            and type(owner) in (list, tuple)
+            and isinstance(key, int)
+            and -len(owner) <= key < len(owner)
+        ):
+            return f"{name}[{key}]", True, owner[key]
     return "", False, None
+
+
+def _picks_tensor(node: ast.Subscript, names: Mapping[str, Any], more: Mapping[str, Any]) -> bool:
+    """Whether this takes a tensor out of a dict, list or tuple by what is written, as `batch["labels"]` does."""
+    _, found, value = _looked_up(node, names, more)
+    return found and is_tensor_at_crash(value)
 
 
 def attribute_at_crash(owner: Any, name: str) -> tuple[bool, Any]:

@@ -1,19 +1,49 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a training was begun with: a checkpoint is gone on from with the same, or refused by what is another."""
 
+import inspect
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any
+from enum import Enum
+from functools import partial
+from types import FunctionType
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
 from torch.nn.parameter import is_lazy
+from torch.optim.lr_scheduler import LRScheduler
 
 from truestep.core.errors import OptionError
 from truestep.frameworks.kept import KeptCheckpoints
 
 _EMPTY = "give ExactResume an empty directory."
+_RESTORED = "learning_rate weight_decay adam_beta1 adam_beta2 adam_epsilon"
+"""Options that stand in the state of an optimizer, and come back with it."""
+_NOT_KEPT = (
+    # of Lightning's Trainer
+    "gradient_clip_val gradient_clip_algorithm precision val_check_interval check_val_every_n_epoch limit_train_batches "
+    "limit_val_batches overfit_batches "
+    # of the arguments of transformers' Trainer
+    "max_grad_norm bf16 fp16 tf32 label_smoothing_factor neftune_noise_alpha optim_args dataloader_drop_last "
+    "gradient_checkpointing torch_compile "
+    # of an Accelerator
+    "mixed_precision step_scheduler_with_optimizer split_batches even_batches"
+)
+"""Options that change a training and that no checkpoint of these libraries keeps: what the code gives is used."""
+_OF_SCHEDULE = "lr_scheduler_type lr_scheduler_kwargs warmup_steps num_train_epochs max_epochs max_steps"
+"""Options from which a schedule is made: what they change is seen in its function."""
+_STEPS = (*range(32), *(int(32 * 1.25**power) for power in range(50)))  # where a schedule's function is asked
+_MOVED = {"last_epoch", "optimizer", "lr_lambda"}  # no numbers of a schedule that stay
+
+
+def refuse_trainer_of(other: str, library: str, own: str) -> NoReturn:
+    """Raise an OptionError: the hooks of the other library's Trainer have other names."""
+    raise OptionError(
+        f"ts.{library}.ExactResume is a callback of {own}, and was given to that of {other}, which would never tell it of a "
+        f"batch. Write ts.{other.lower()}.ExactResume(directory)."
+    )
 
 
 class Beginning:
@@ -22,6 +52,9 @@ class Beginning:
     def __init__(self, kept: KeptCheckpoints) -> None:
         self._kept = kept
         self.facts: dict[str, Any] = {}
+        self._options: dict[str, Any] = {}
+        self._schedules: list[_AsMade] = []
+        self._seed: int | None = None
 
     def model(self, *models: Any) -> None:
         """Refuse other weights: the framework would raise its own error, or load a part of them."""
@@ -34,25 +67,22 @@ class Beginning:
         if shapes:
             self._refuse_others("model", shapes)
 
-    def data(self, loader: Any, accumulation: int) -> None:
+    def data(self, loader: Any, accumulation: int, strategy: Any = None) -> None:
         """Refuse other numbers by which a place in a pass is counted; say what another number of workers does."""
-        samples = None
+        samples, sampler = None, getattr(loader, "batch_sampler", None)
         with suppress(AttributeError, TypeError, NotImplementedError):
             samples = len(loader.dataset)
-        sampler = getattr(loader, "batch_sampler", None)
         batch_size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
-        self._refuse_others(
-            "training",
-            {
-                "the number of samples": samples,
-                "batch_size": batch_size if isinstance(batch_size, int) else None,
-                "the number of batches to a step": accumulation,
-            },
-        )
-        order = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        numbers = {
+            "the number of samples": samples,
+            "batch_size": batch_size if isinstance(batch_size, int) else None,
+        }
+        self._refuse_others("training", {**numbers, "the number of batches to a step": accumulation})
+        self._refuse_others("way of sampling", {"train_sampling_strategy": strategy})
+        order = getattr(sampler, "sampler", None)
         if (
             type(order).__name__ == "SeedableRandomSampler"
-        ):  # Accelerate's, which draws from a seed of its own in each pass
+        ):  # Accelerate's, with a seed of its own for each pass
             self._refuse_others("order of the samples", {"the seed": getattr(order, "initial_seed", None)})
         now = self.facts["workers"] = getattr(loader, "num_workers", None)
         before = self._kept.place.get("workers", now)
@@ -62,29 +92,34 @@ class Beginning:
                 f"sample is not what a training draws that was not killed. num_workers={before} keeps it."
             )
 
-    def optimizers(self, optimizers: Iterable[Any]) -> None:
-        """Look at the numbers of their first groups as the code gives them, before a schedule moves them."""
-        found = []
-        for each in optimizers:
-            group = each.param_groups[0]
-            given = {**group, "lr": group.get("initial_lr", group.get("lr")), "initial_lr": None}
-            options = {name: value for name, value in given.items() if isinstance(value, int | float | None)}
-            found.append((type(each).__name__, options))
-        self.options(found)
+    def made(self, source: Any, optimizers: "list[_AsMade]", schedules: "list[_AsMade]") -> None:
+        """Look at what the code has made, before a checkpoint's state was loaded into it; `source` has options as attributes."""
+        for what, made in (("optimizer", optimizers), ("schedule", schedules)):
+            self._refuse_others(what, {f"the {what}": ", ".join(each.kind for each in made) or "none"})
+            numbers = {
+                f"{name} of {each.kind}{f' {number}' if made[1:] else ''}": value
+                for number, each in enumerate(made, 1)
+                for name, value in each.restored.items()
+            }
+            self._say_no_effect("options" if what == "optimizer" else "numbers of schedules", numbers)
+        given = (name for name in f"{_NOT_KEPT} {_OF_SCHEDULE}".split() if hasattr(source, name))
+        self._options = {name: _plain(getattr(source, name)) for name in given}
+        if "bf16" in self._options:  # the Trainer's, which makes the other of it
+            del self._options["mixed_precision"]
+        self._schedules = [each for each in schedules if each.functions]
 
-    def options(self, optimizers: Sequence[tuple[str, dict[str, Any]]]) -> None:
-        """Refuse optimizers of other classes; say which of their options have no effect, since the checkpoint's are taken."""
-        self._refuse_others("optimizer", {"the optimizer": ", ".join(kind for kind, _ in optimizers)})
-        now = {
-            f"{name} of {kind}{f' {number}' if optimizers[1:] else ''}": value
-            for number, (kind, options) in enumerate(optimizers, 1)
-            for name, value in options.items()
-        }
-        self._say_no_effect("options", now)
+    def seed(self) -> str:
+        """Keep the seed that the code has set; return how it differs from the one that the training began with."""
+        now = self._seed = torch.initial_seed()
+        self.facts["seeds"] = {"the seed": now, **self._kept.place.get("seeds", {})}
+        before = self.facts["seeds"]["the seed"]
+        return "" if before == now else f" The seed was {before}, and is {now}: put it back."
 
-    def seed(self) -> None:
-        """Say so where the code has set another seed since the training began: its streams go on."""
-        self._say_no_effect("seeds", {"the seed": torch.initial_seed()})
+    def first_batch(self) -> None:
+        """Say so where it is another than when the training began: its streams go on; data that depend on it are refused by now."""
+        now, self._seed = self._seed, None
+        if now is not None:
+            self._say_no_effect("seeds", {"the seed": now})
 
     def step(self, now: int | None, call: str) -> None:
         """Refuse to begin at another step than that of the newest checkpoint."""
@@ -95,13 +130,15 @@ class Beginning:
                 f"{call}, or {_EMPTY}"
             )
 
-    def epochs(self, epochs: float | None, option: str) -> None:
-        """Refuse fewer epochs than are done: nothing would be trained, in silence."""
-        done = self._kept.place.get("pass", 0)
-        if epochs is not None and 0 < epochs < done:
+    def length(self, option: str, asked: float | None, done: float, given: float | None = None) -> None:
+        """Refuse an end that lies before the checkpoint: nothing would be trained. A training that is over stays over."""
+        unit = option if given is None else "steps"  # which several options may say
+        before = self._kept.place.get("lengths", {}).get(unit, asked)
+        self.facts.setdefault("lengths", {})[unit] = asked
+        if self._kept.newest is not None and asked and 0 < asked <= done and not asked == done == before:
             raise OptionError(
-                f"{self._kept.directory} holds a checkpoint of a training that has done {done} epochs, and {option}={epochs:g} "
-                f"asks for fewer, so nothing would be trained. Write {option}={done + 1}, or more, or {_EMPTY}"
+                f"{self._kept.directory} holds a checkpoint of step {self._kept.newest.step}, and {option}={given or asked:g} asks "
+                f"for no more than is done, so nothing would be trained. Write a larger {option}, or {_EMPTY}"
             )
 
     def _refuse_others(self, what: str, now: dict[str, Any]) -> None:
@@ -109,11 +146,8 @@ class Beginning:
         before = self._kept.place.get(what) or now
         self.facts[what] = now
         both = {name: (before.get(name, "not there"), now.get(name, "gone")) for name in {**now, **before}}
-        told = [
-            f"{name} was {old}, and is {new}"
-            for name, (old, new) in both.items()
-            if old != new and None not in (old, new)
-        ]
+        others = {name: each for name, each in both.items() if each[0] != each[1] and None not in each}
+        told = [f"{name} was {old}, and is {new}" for name, (old, new) in others.items()]
         if told:
             raise OptionError(
                 f"{self._kept.directory} holds a checkpoint of another {what}: {told[0]}"
@@ -130,6 +164,103 @@ class Beginning:
                     f"{name} is {value} in the code, and was {before[name]} when this training began: it goes on with the "
                     f"checkpoint's, and {value} has no effect. To train with it {_EMPTY}"
                 )
+
+    def say_going_on(self) -> None:
+        """Say from where, and what is used from there on that was another before; schedules have their state by now."""
+        self._kept.say_going_on()
+        others = dict(self._others("options that are used", self._options))
+        told = [words for name, words in others.items() if name not in _OF_SCHEDULE.split()]
+        for number, schedule in enumerate(self._schedules, 1):
+            found = dict(self._others(f"factors of schedule {number}", schedule.factors()))
+            ahead = [step for step in found if step >= schedule.made.last_epoch and not schedule.is_over()]
+            causes = [others[name] for name in _OF_SCHEDULE.split() if name in others]
+            told += (causes or [f"the schedule's factor at step {found[ahead[0]]}"]) if ahead else []
+        if told and self._kept.newest is not None:
+            _say(
+                f"{'; '.join(told)}. From step {self._kept.newest.step} on that is used, so this training ends neither as it was "
+                f"begun nor as one with it from the start. Put it back as it was, or {_EMPTY}"
+            )
+
+    def _others(self, what: str, now: dict[Any, Any]) -> Iterator[tuple[Any, str]]:
+        """Keep what is used, and yield what is another than in the steps before the checkpoint."""
+        before = self._kept.place.get(what, {})
+        self.facts[what] = now
+        for name, value in now.items():
+            if name in before and (before[name] or None) != (value or None):
+                yield name, f"{name} was {_short(before[name])}, and is {_short(value)}"
+
+
+class _AsMade(NamedTuple):
+    """An optimizer or a schedule as the code makes it."""
+
+    kind: str
+    restored: dict[str, Any]
+    """Its numbers that are in a checkpoint, too."""
+    made: Any = None
+    functions: Sequence[Any] = ()
+    """Of a schedule; they are in no checkpoint."""
+    is_over: Callable[[], bool] = lambda: False
+
+    def factors(self) -> dict[int, list[float]]:
+        """Return what they give at some steps."""
+        found: dict[int, list[float]] = {}
+        for step in _STEPS:
+            with suppress(Exception):  # a table of the user's that ends before
+                found[step] = [float(each(step)) for each in self.functions]
+        return found
+
+
+def made_optimizers(optimizers: Iterable[Any]) -> list[_AsMade]:
+    """Look at the numbers of their first groups as the code gives them, before a schedule moves them."""
+    found = []
+    for each in optimizers:
+        group = each.param_groups[0]
+        given = {**group, "lr": group.get("initial_lr", group.get("lr")), "initial_lr": None}
+        options = {name: value for name, value in given.items() if isinstance(value, int | float | None)}
+        found.append(_AsMade(type(each).__name__, options))
+    return found
+
+
+def made_by(source: Any, kind: str) -> list[_AsMade]:
+    """Look at the options from which a framework makes an optimizer."""
+    return [_AsMade(kind, {name: getattr(source, name) for name in _RESTORED.split()})]
+
+
+def made_schedules(schedules: Iterable[Any]) -> list[_AsMade]:
+    """Look at the numbers and functions of schedules, and of those within them."""
+    found = []
+    for each, is_over in (
+        part for outer in schedules for part in _parts_of(getattr(outer, "scheduler", outer))
+    ):
+        named = inspect.signature(type(each)).parameters.keys() & vars(each).keys() - _MOVED
+        numbers = {name: _plain(vars(each)[name]) for name in sorted(named)}
+        functions = [
+            one for one in getattr(each, "lr_lambdas", ()) if isinstance(one, FunctionType | partial)
+        ]
+        found.append(_AsMade(type(each).__name__, numbers, each, functions, is_over))
+    return found
+
+
+_Part = tuple[LRScheduler, Callable[[], bool]]
+
+
+def _parts_of(schedule: Any, outer: Any = None, begins_at: int = 0) -> Iterator[_Part]:
+    """Yield a schedule and those within it, each with whether it is over."""
+    if isinstance(schedule, LRScheduler):
+        outermost = outer or schedule
+        yield schedule, lambda: begins_at + schedule.last_epoch < outermost.last_epoch
+        begins = [0, *getattr(schedule, "_milestones", ())]
+        for number, each in enumerate(getattr(schedule, "_schedulers", ())):
+            yield from _parts_of(each, outermost, begins_at + begins[min(number, len(begins) - 1)])
+
+
+def _short(value: Any) -> Any:
+    return ", ".join(dict.fromkeys(f"{each:.3g}" for each in value)) if isinstance(value, list) else value
+
+
+def _plain(value: Any) -> Any:
+    value = value.value if isinstance(value, Enum) else value
+    return value if isinstance(value, int | float | str | None) else str(value)
 
 
 def _say(words: str) -> None:

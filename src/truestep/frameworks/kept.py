@@ -51,8 +51,8 @@ class KeptCheckpoints:
                 'folder for its checkpoints, and only them. Write directory="runs/exact", say.'
             )
         self.directory = Path(directory).resolve()
-        self._asked = {"directory": str(directory), "in_vain": False, "used": False}
-        weakref.finalize(self, _say_unused, self._asked)
+        self._asked: dict[str, Any] = {"directory": str(directory), "in_vain": None, "used": False}
+        self._at_end = weakref.finalize(self, _say_unused, self._asked)
         self._retention = Retention(last=keep)
         self._saved: list[int] = []
 
@@ -98,18 +98,31 @@ class KeptCheckpoints:
         """What was kept beside the framework's files; nothing where there is no checkpoint."""
         return {} if self.newest is None else self.newest.place
 
+    @property
+    def step(self) -> int:
+        """The step of the newest checkpoint; 0 where there is none."""
+        return 0 if self.newest is None else self.newest.step
+
     def path_for(self, call: str) -> str | None:
         """Return the path of the newest checkpoint, for the user to write in a call; None where there is none."""
         if calls_what_it_reads(sys._getframe(2)):
             said = "exact.checkpoint is a path, None at the first start, and no method to call."
             raise OptionError(f"{said} Write {call}.")
-        self._asked["in_vain"] = self.newest is None
+        if self.newest is None:
+            self.say_at_end(
+                f"ExactResume({self._asked['directory']!r}) was made, and no trainer began with it, so nothing was saved. Write "
+                "Trainer(..., callbacks=[exact])."
+            )
         return None if self.newest is None else str(self.newest.path)
 
     def say_going_on(self) -> None:
         """Say from where a resumed training goes on."""
         if self.newest is not None:
             sys.stderr.write(f"truestep: going on from step {self.newest.step} of {self.directory}\n")
+
+    def say_at_end(self, words: str) -> None:
+        """Say so at the end, unless a training has begun with this by then."""
+        self._asked["in_vain"] = words
 
     def take_note_of_use(self) -> None:
         """Take note that a training has begun with this."""
@@ -141,6 +154,7 @@ class KeptCheckpoints:
 
     def give_up(self) -> None:
         """Let go of the directory."""
+        self._at_end()
         vars(self).pop("newest", None)
         if (store := vars(self).pop("_store", None)) is not None:
             store.close()
@@ -159,11 +173,8 @@ def _say_unused(asked: dict[str, Any]) -> None:
             "truestep: resume_from_checkpoint asks for a checkpoint of the Trainer's own, and at the first start there is none. "
             "Write trainer.train(resume_from_checkpoint=exact.checkpoint), which is None then.\n"
         )
-    if asked["in_vain"] and not asked["used"] and not hasattr(sys, "last_value"):
-        sys.stderr.write(
-            f"truestep: ExactResume({asked['directory']!r}) was made, and no trainer began with it, so nothing was saved. Write "
-            "Trainer(..., callbacks=[exact]).\n"
-        )
+    if asked["in_vain"] and not asked["used"] and not hasattr(sys, "last_value") and sys.exception() is None:
+        sys.stderr.write(f"truestep: {asked['in_vain']}\n")
 
 
 def _bytes_of(file: Path) -> torch.Tensor:

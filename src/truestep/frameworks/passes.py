@@ -47,14 +47,15 @@ class KeyedPasses:
         self._process = os.getpid()  # a forked worker has loaders of its own
         self._root = 0
         self._is_new = False
+        self._seeds = ""
         self._place: dict[str, Any] = {}
         self._awaited: tuple[int, Callable[[], Any]] | None = None
         self._training: _KeyedPass | None = None
 
-    def begin(self, place: dict[str, Any]) -> None:
-        """Begin, at the place of a checkpoint if it is not empty."""
+    def begin(self, place: dict[str, Any], seeds: str = "") -> None:
+        """Begin, at the place of a checkpoint if it is not empty; `seeds` is said where its batch is another."""
         global _plain_iter, _active
-        self._place, self._is_new, self._training = place, not place, None
+        self._place, self._is_new, self._training, self._seeds = place, not place, None, seeds
         self._root = place.get("root", torch.initial_seed())
         _active = weakref.ref(self)
         if DataLoader.__iter__ is not _keyed_iter:
@@ -101,7 +102,7 @@ class KeyedPasses:
         self._training = _KeyedPass(loader, plain, streams, random_key(self._root, number), number)
         skip = self._skipped(loader, self._place["batches"]) if self._place.get("pass") == number else None
         if skip is not None:
-            self._training.go_on_at(self._place, skip)
+            self._training.go_on_at(self._place, skip, self._seeds)
         return self._training
 
 
@@ -120,13 +121,14 @@ class _KeyedPass:
         self.number = number
         """Of the pass, where it is trained on."""
         self._skip = self._fetched = 0
+        self._seeds = ""
         self._rows: dict[int, list[Any]] = {}  # of the last batches, by their number
         self._expected: list[Any] | None = None  # a batch's number, and its digest before the kill
         self._iterator: Iterator[Any] | None = None
 
-    def go_on_at(self, place: dict[str, Any], skip: int) -> None:
+    def go_on_at(self, place: dict[str, Any], skip: int, seeds: str) -> None:
         """Drop so many batches, and compare the one at the place, unless other workers draw other numbers."""
-        self._skip = skip
+        self._skip, self._seeds = skip, seeds
         if place.get("workers") == getattr(self._loader, "num_workers", None):
             self._expected = place["digest"]
 
@@ -154,7 +156,7 @@ class _KeyedPass:
             self._rows[number] = _first_rows_of(batch)
             self._rows.pop(number - _NUM_KEPT, None)
         if self._expected is not None and self._expected[0] == number:
-            _refuse_other_batch(self._expected, self.digest_before(number))
+            _refuse_other_batch(self._expected, self.digest_before(number), self._seeds)
         return batch
 
     def _keyed(self, key: int, call: Callable[[], Any]) -> Any:
@@ -217,12 +219,12 @@ def _first_rows(leaf: Any) -> Any:
     return rows.detach().clone(memory_format=torch.contiguous_format) if is_plain else None
 
 
-def _refuse_other_batch(before: list[Any], now: list[Any] | None) -> None:
+def _refuse_other_batch(before: list[Any], now: list[Any] | None, seeds: str) -> None:
     if before != now:
         raise OptionError(
             f"ExactResume can't go on exactly: batch {before[0]} of this epoch, counted from 0, holds other numbers than before "
-            "the kill, so the data are not the same, or draw from something that no seed sets. Have them made the same at each "
-            "start (a seed for each split, generator and file), or give ExactResume an empty directory."
+            f"the kill, so the data are not the same, or draw from something that no seed sets.{seeds} Have them made the same at "
+            "each start (a seed for each split, generator and file), or give ExactResume an empty directory."
         )
 
 

@@ -11,7 +11,7 @@ from torch.nn.modules.batchnorm import _NormBase
 from truestep.core.errors import OptionError
 from truestep.core.modules import as_module
 from truestep.core.results import Result
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, first_of
 from truestep.nn.layers import layer_names_within, layer_tensor_name, refuse_lazy_layers
 
 SHOWN_NAMES = 6
@@ -59,8 +59,7 @@ class Freezing(Result):
         lines = [f"parameters that are {what} now: {len(self._tensors)} ({self.num_elements:,} numbers)"]
         for name, meaning in _LINES.items():
             if names := getattr(self, name):
-                more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-                lines.append(f"{meaning}: {', '.join(names[:SHOWN_NAMES])}{more}")
+                lines.append(f"{meaning}: {first_of(names, SHOWN_NAMES)}")
         return "\n".join(lines)
 
 

@@ -5,7 +5,7 @@ import hashlib
 import json
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 from truestep.core.errors import OptionError
@@ -108,7 +108,16 @@ class RunAgreement:
         facts: Callable[[], dict[str, Any]],
         advice: str = "run the same code with the same values",
     ) -> None:
-        """Raise an OptionError where a rank has another value than rank 0, or none; alone, no facts are gathered.
+        """Raise an OptionError where a rank has another value than rank 0, or none; alone, no facts are gathered."""
+        for name, one, other, rank in self.differences(what, facts):
+            raise OptionError(
+                f"The ranks differ in {what}: {name} is {one} on rank 0 and {other} on rank {rank}. All of them {advice}."
+            )
+
+    def differences(
+        self, what: str, facts: Callable[[], dict[str, Any]]
+    ) -> Iterator[tuple[str, Any, Any, int]]:
+        """Yield names of facts, the value of rank 0, another one and its rank; alone, no facts are gathered.
 
         The code of a file is compared where both have it: one rank may import what draws plots, and the others not.
         """
@@ -121,14 +130,11 @@ class RunAgreement:
         everybody = [json.loads(each) for each in self._world.share_bytes(mine, what)]
         first = everybody[0]
         for rank, found in enumerate(everybody):
-            for name in [*first, *found]:
+            for name in dict.fromkeys([*first, *found]):
                 one, other = first.get(name), found.get(name)
                 is_one_ranks = name.startswith(CODE_OF) and None in (one, other)
                 if one != other and not is_one_ranks:
-                    raise OptionError(
-                        f"The ranks differ in {what}: {name} is {one} on rank 0 and {other} on rank {rank}. All of "
-                        f"them {advice}."
-                    )
+                    yield name, one, other, rank
 
     def gathered(self, what: str, mine: Any) -> list[Any]:
         """Return every rank's tree."""

@@ -14,11 +14,15 @@ from truestep.engine.processes.shards import part_on_this_rank
 from truestep.engine.state import learner_settings
 from truestep.run.agreement import CODE_OF, RunAgreement
 from truestep.run.own_code import CodeOfRun
+from truestep.run.tracking import TrackedObjects
 
 
-def refuse_different_ranks(agreement: RunAgreement, learners: Mapping[str, LearnerParts]) -> None:
-    """Raise an OptionError where a rank's code, options or parameters are others than rank 0's."""
-    agreement.refuse_differences("what they train", lambda: _what_is_trained(learners))
+def refuse_different_ranks(
+    agreement: RunAgreement, learners: Mapping[str, LearnerParts], tracked: TrackedObjects
+) -> None:
+    """Raise an OptionError where a rank's code, options, parameters or tracked names are others than rank 0's."""
+    names = {"what run.track keeps (without per_rank=True)": tracked.names_of_all()}
+    agreement.refuse_differences("what they train", lambda: _what_is_trained(learners) | names)
 
 
 def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:

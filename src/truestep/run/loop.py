@@ -9,10 +9,12 @@ from typing import Any
 
 from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import DataError, OptionError
+from truestep.core.leaving import told_of_trace, trace_leaving_loop
 from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
+from truestep.run.ended_loop import NotingWhatEndsLoop
 from truestep.run.notebook import is_interactive_session
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
@@ -36,6 +38,8 @@ class RunLoop:
         self._tuner = RunCudnnTuner(run.context)
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
+        self._noting = NotingWhatEndsLoop(run.context.world)
+        self._watched: Any = None
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -49,7 +53,8 @@ class RunLoop:
             while cursor.epoch < total and not cursor.finished:
                 session.random.epoch_begins()
                 cursor.in_epoch_body = True
-                yield cursor.epoch
+                with self._noting:
+                    yield cursor.epoch
                 # The body may have forked, and its child comes here, too.
                 session.owner.check()
                 cursor.in_epoch_body = False
@@ -81,7 +86,12 @@ class RunLoop:
         stream = cursor.streams.steps(total)
         session.begin_steps(total)
         before = cursor.step
-        yield from self.batches(stream, keeps)
+        try:
+            yield from self.batches(stream, keeps)
+        finally:
+            if stream.is_left and not self._is_too_late():
+                trace = trace_leaving_loop(sys._getframe().f_back)
+                cursor.steps_failed = told_of_trace(trace) if trace else ""
         if cursor.step > before:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
@@ -105,18 +115,16 @@ class RunLoop:
         self._note_pass_begun(stream, leads=leads)
         reader = stream.reader = stream.read()
         try:
-            for made in reader:
-                self._give_out(stream, made, leads=leads)
-                yield made.batch
-                session.owner.check()
-                if stream.reader is not reader:
-                    stream.refuse_reader()
-                self._body_done(stream, leads=leads)
-                if cursor.finished and stream.has_more():
-                    cursor.cut_short(stream)
-                    break
-            else:
-                stream.end()
+            with self._noting:
+                for made in reader:
+                    self._give_out(stream, made, leads=leads)
+                    yield made.batch
+                    self._body_done(stream, reader, made.batch, leads=leads)
+                    if cursor.finished and stream.has_more():
+                        cursor.cut_short(stream)
+                        break
+                else:
+                    stream.end()
         finally:
             self._closed(stream, reader, leads=leads)
         if leads:
@@ -125,18 +133,35 @@ class RunLoop:
 
     def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         self._session.pass_begun(stream, leads=leads)
+        if stream.source.lists:
+            self._look_at_lists(stream, whole=True)
         if leads:
             self._files.look(at_once=True)
             self._rank_data.pass_begun()
 
-    def _body_done(self, stream: StreamCursor, *, leads: bool) -> None:
+    def _look_at_lists(self, stream: StreamCursor, *, whole: bool = False) -> None:
+        from truestep.run.changing_data import look_at_lists  # most data is no list
+
+        look_at_lists(self._run, stream, whole=whole)
+
+    def _look_at_variables(self) -> None:
+        if self._watched is None:
+            from truestep.run.unkept_variables import UnkeptVariables  # only once there is a loop
+
+            self._watched = UnkeptVariables(self._run)
+        self._watched.body_begins()
+
+    def _body_done(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:
         cursor = self._run.cursor
+        self._session.owner.check()
+        if stream.reader is not reader:
+            stream.refuse_reader()
         self._run.context.note_done(leads=leads)
         if cursor.left:  # a loop inside this one, or beside it
             cursor.go_on()
         if leads:
             cursor.body_done()
-            self._session.batch_done(stream)
+            self._session.batch_done(stream, batch)
         # last: an exception out of nowhere (a signal's) finds no half-written line of metrics done
         stream.in_body = False
 
@@ -163,12 +188,15 @@ class RunLoop:
 
     def _give_out(self, stream: StreamCursor, made: MadeBatch, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
+        if stream.source.lists:
+            self._look_at_lists(stream)
         stream.in_body = True
         stream.batch += 1
         stream.given += 1
         stream.read_digest = made.read
         run = self._run
         if leads:
+            self._look_at_variables()
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1

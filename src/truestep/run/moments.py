@@ -2,10 +2,14 @@
 """At which moments a run may be saved and stopped, and what is said where a resumed body misses something."""
 
 import threading
+from typing import Any
+from weakref import ReferenceType, ref
 
 import torch
+from torch import Tensor
 
 from truestep.core.errors import DataError
+from truestep.core.structure import batch_leaves
 from truestep.engine.context import LearnerContext
 from truestep.run.onward import STEPS
 from truestep.run.state import RunState
@@ -40,10 +44,15 @@ class SaveMoments:
         if self._ahead.is_whole_pass:
             self._tell_of_ahead()
 
-    def body_done(self, stream: StreamCursor, made: int) -> None:
+    def body_done(self, stream: StreamCursor, made: int, batch: Any) -> None:
         """The next batch is asked for, and so many updates were made with this one."""
+        is_late = self._ahead.body_done(made)
         # a step gives out nothing that an update could be late for: those without one warm up, as a replay buffer does
-        if self._ahead.body_done(made) and stream.name != STEPS:
+        if stream.name == STEPS:
+            return
+        if not made and self._ahead.note_unused(batch):
+            self._run.context.on_next_batch = self._ahead.updated
+        if is_late and self._ahead.uses_earlier:
             self._tell_of_ahead()
 
     def is_between_batches_of(self, stream: StreamCursor) -> bool:
@@ -135,7 +144,7 @@ _MOST = 16
 
 
 class LoopTakenAhead:
-    """Looks how many updates each body of a pass makes."""
+    """Looks how many updates each body of a pass makes, and whether one is of a batch that a body before it had."""
 
     def __init__(self) -> None:
         self.pass_begun()
@@ -143,6 +152,25 @@ class LoopTakenAhead:
     def pass_begun(self) -> None:
         """No body of this pass is over yet."""
         self._idle = self._idle_first = self._busy = 0
+        self._unused: list[tuple[ReferenceType[Tensor], range]] = []
+        self.uses_earlier: bool | None = None
+        """Whether the first update behind a body without one is of that body's batch; a batch that is skipped is used by none."""
+
+    def note_unused(self, batch: Any) -> bool:
+        """A body made no update with this batch; return whether the batch of the next update is to be looked at."""
+        if self.uses_earlier is not None or self._idle > _MOST:
+            return False
+        self._unused += [(ref(each), _place_of(each)) for each in _tensors_in(batch)]
+        return True
+
+    def updated(self, batch: Any) -> None:
+        """An update is made with this batch."""
+        there = [place for kept, place in self._unused if kept() is not None]
+        own = [_place_of(each) for each in _tensors_in(batch)]
+        self.uses_earlier = any(
+            one.start < other.stop and other.start < one.stop for one in own for other in there
+        )
+        self._unused = []
 
     def body_done(self, made: int) -> bool:
         """A body is over that made so many updates; return whether they come one batch late: none at first, then always some."""
@@ -162,3 +190,12 @@ class LoopTakenAhead:
     def is_whole_pass(self) -> bool:
         """Whether updates follow on a pass without any, in which the run may have been saved."""
         return self._idle > _MOST
+
+
+def _tensors_in(batch: Any) -> list[Tensor]:
+    leaves = (each for _, each in batch_leaves(batch))
+    return [each for each in leaves if type(each) is Tensor and each.layout is torch.strided]
+
+
+def _place_of(tensor: Tensor) -> range:
+    return range(tensor.data_ptr(), tensor.data_ptr() + tensor.nbytes)

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """What can't have been meant in a training: no update at all, updates in evaluation mode, a metric waited for in vain."""
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.wording import counted
@@ -25,6 +26,7 @@ class RunOmissions:
         self._run, self._cursor, self._learners = run, run.cursor, run.context.learners
         self._once = run.screen.say_once
         self._unkept = UnkeptModels(run)
+        run.context.on_new_loss = self._new_loss
         self._epochs_logged = 0
         self._is_logged = False  # something, in this epoch
         self._seen_evaluating: set[str] = set()
@@ -41,6 +43,14 @@ class RunOmissions:
         """Whether a learner has been updated in this process."""
         self.is_stepped_by_hand = False
         """Whether an optimizer of the user's own has moved a learner's weights in a loop of the run."""
+
+    def _new_loss(self, loss: Callable[..., Any]) -> None:
+        """A loss function is called for the first time."""
+        from truestep.run.same_network import network_asked_twice  # only once there is a loss
+
+        self._unkept.take_note(loss)
+        if text := network_asked_twice(loss):
+            self._once(text)
 
     def loop_begins(self) -> None:
         """Note the step at which this process begins, and look at what came before."""

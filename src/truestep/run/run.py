@@ -288,6 +288,7 @@ class Run(SealedAttributes, Shown):
         finished after the last.
         """
         check_loop_count("run.steps(total), how many steps the whole run has,", total, at_least=0)
+        self.cursor.refuse_steps_begun_again(self.directory)
         self._start_pass()
         return LoopNumbers(self._loop.steps(total, self), f"run.steps({total})")
 
@@ -332,12 +333,9 @@ class Run(SealedAttributes, Shown):
             media = {name: value for name, value in values.items() if isinstance(value, LoggedMedia)}
             numbers = logged_numbers({name: value for name, value in values.items() if name not in media})
         if not self._shared.agreement.is_alone:
-            self._shared.agreement.refuse_differences(
-                f"run.log({', '.join(values)})",
-                lambda: {name: repr(value) for name, value in numbers.items()},
-                "log the same values: what is measured on one rank alone is no measure of the run "
-                "(net.evaluate gives all the same)",
-            )
+            from truestep.run.logged_alike import compare_logged_values
+
+            compare_logged_values(self._shared, numbers, media)
         if has_new:
             self._shared.logged.update(numbers)
         self.session.log(numbers, media)

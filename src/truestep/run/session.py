@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 from truestep.core.files import remove_unfinished_files
 from truestep.core.forks import undo_in_children
@@ -105,7 +106,7 @@ class RunSession:
             remove_unfinished_files(run.directory)
             write_run_environment(run)
         # before anything is restored or shared: shapes that differ would break the exchanges that follow
-        refuse_different_ranks(run.agreement, run.context.learners)
+        refuse_different_ranks(run.agreement, run.context.learners, run.tracked)
         run.agreement.compare(partial(run_optimizer_options, run.context.learners), check_run_switches)
         self._saver.files.divide()
         resumed = self._saver.resume()
@@ -177,7 +178,7 @@ class RunSession:
             cursor.leader, cursor.done = stream, cursor.step
             self._run.screen.progress.tick(cursor.step, cursor.epoch, stream.batch)
 
-    def batch_done(self, stream: StreamCursor) -> None:
+    def batch_done(self, stream: StreamCursor, batch: Any) -> None:
         """Between two batches: write, show, save, stop."""
         run, cursor = self._run, self._run.cursor
         # first of all: between two batches of this thread another one may be in the middle of an update
@@ -192,7 +193,7 @@ class RunSession:
             self.say(
                 f"{run.saving.rollback_after} skipped updates in a row: back to the weights of {checkpoint}, then on"
             )
-        self._moments.body_done(stream, made)
+        self._moments.body_done(stream, made, batch)
         self.passed_over.body_done(made)
         if stream.name == STEPS and made > 1:
             self._omissions.step_done(made)

@@ -106,6 +106,10 @@ class TrackedObjects:
         """Return the objects themselves."""
         return [*self._objects.values()]
 
+    def names_of_all(self) -> list[str]:
+        """Return the names of those whose state is one for all processes."""
+        return sorted(self._objects.keys() - self.per_rank)
+
     def state(self) -> dict[str, Any]:
         """Return the state of every object as a tree of tensors and JSON values."""
         return {name: _encoded(name, tracked) for name, tracked in self._objects.items()}

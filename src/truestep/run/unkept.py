@@ -26,9 +26,8 @@ class UnkeptModels:
         self._first: dict[str, tuple[nn.Module, list[Tensor]]] = {}
         self._owned: set[int] = set()
         self._updates, self._next_look = 0, 1
-        run.context.on_new_loss = self._take_note
 
-    def _take_note(self, loss: Callable[..., Any]) -> None:
+    def take_note(self, loss: Callable[..., Any]) -> None:
         """A loss function is called for the first time: note what its models are now."""
         learners = self._run.context.learners.values()
         self._owned |= {id(each) for learner in learners for each in _tensors_of(learner.module)}

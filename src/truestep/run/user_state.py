@@ -2,11 +2,9 @@
 """What a user may keep with a run, in `run.state` or in a tracked object's state: it comes back as it went in, or is refused."""
 
 import hashlib
-import weakref
 import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -18,7 +16,9 @@ from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
 from truestep.core.errors import CheckpointError
+from truestep.core.tensor_bytes import times_written
 from truestep.core.trees import tree_leaves
+from truestep.core.weak import ObjectMark
 from truestep.core.wording import a_type
 
 MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it tracks need some
@@ -108,28 +108,12 @@ def _refusal(value: Any, path: str) -> str:
     )
 
 
-@dataclass(eq=False)
-class _TensorMark:
-    """A tensor as it stood: another one, or one that was written to, is not equal. It keeps no memory alive."""
-
-    tensor: "weakref.ref[Tensor]"
-    version: int
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, _TensorMark):
-            return False
-        mine = self.tensor()
-        return mine is not None and mine is other.tensor() and self.version == other.version
-
-    __hash__ = None  # type: ignore[assignment]
-
-
 def run_state_at_a_glance(value: Any, depth: int = 0) -> Any:
     """Return what is equal as long as nothing in `value` has changed, without a copy of its tensors and arrays."""
     if depth > MAX_DEPTH:
         return None  # refused when it is saved
     if isinstance(value, Tensor):
-        return _TensorMark(weakref.ref(value), 0 if value.is_inference() else value._version)
+        return ObjectMark(value), times_written(value)
     if isinstance(value, np.ndarray | np.generic):
         return (value.dtype.str, value.shape, zlib.crc32(value.tobytes()))
     if isinstance(value, dict):

@@ -210,6 +210,40 @@ def uneven(run):
             net.update(squared(net), rows)
 
 
+def tracks(run, *, on_all=(), on_one=(), own=()):
+    """Track generators under these names, and train a step."""
+    net = learner(run)
+    for name in (*on_all, *(on_one if RANK else ())):
+        run.track(**{name: torch.Generator()})
+    run.track(per_rank=True, **{name: torch.Generator() for name in own})
+    net.update(squared(net), ROWS)
+
+
+def tracked_besides(run):
+    """One object more on rank 1."""
+    tracks(run, on_all=["a"], on_one=["b"])
+
+
+def tracked_alone(run):
+    """An object on rank 1 alone."""
+    tracks(run, on_one=["b"], own=["c"])
+
+
+def tracked_otherwise(run):
+    """The same object under two names."""
+    tracks(run, on_all=[f"of_{RANK}"])
+
+
+def tracked_for_one(run):
+    """A state of all on rank 0, and of its own on rank 1."""
+    tracks(run, on_all=[] if RANK else ["a"], own=["a"] if RANK else [])
+
+
+def tracked_rightly(run):
+    """The same in another order, and states of one rank."""
+    tracks(run, on_all=["a", "b"][:: 1 - 2 * RANK], own=["c"] if RANK else ["d", "e"])
+
+
 def named(run):
     """Other metrics on each rank."""
     net = learner(run)
@@ -220,15 +254,18 @@ CASES = [
     *(sizes, scalar, ungathered, short, nothing, options, shapes, configuration, weights, evaluated, caught),
     *(modes, dropout, held, frozen, frozen_in_turn, frozen_in_block, option, option_at_start, modes_at_start),
     *(schedule, schedule_later, rate, uneven, named),
+    *(tracked_besides, tracked_alone, tracked_otherwise, tracked_for_one, tracked_rightly),
 ]
 
 
-def refused(case, folder):
+def refused(case, folder, **options):
     """Return the words; afterwards this process is as if it had just been started."""
     run = None
     try:
         config = {"width": RANK} if case is configuration else {}
-        run = ts.Run(folder / case.__name__, progress=False, quiet=True, doctor=False, config=config)
+        run = ts.Run(
+            folder / case.__name__, progress=False, quiet=True, doctor=False, config=config, **options
+        )
         with run:
             case(run)
     except ts.TruestepError as error:

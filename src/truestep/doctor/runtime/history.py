@@ -8,12 +8,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from truestep.core.tensor_bytes import times_written
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.frames import path_in_finding
 from truestep.doctor.runtime.looking import (
     first_watched_tensor,
     is_plain_watched_tensor,
-    times_written,
     watched_last_operation,
 )
 from truestep.doctor.runtime.origins import WatchedOrigin, WatchedOrigins

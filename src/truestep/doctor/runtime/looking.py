@@ -33,11 +33,6 @@ def watched_on_host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu"
 
 
-def times_written(tensor: Tensor) -> int:
-    """Return how often a tensor was written to; torch counts it not for those made in inference mode."""
-    return -1 if tensor.is_inference() else tensor._version
-
-
 def is_plain_watched_tensor(tensor: Tensor) -> bool:
     """Tell a tensor of real numbers that lie side by side from sparse, nested, quantized, complex and meta ones."""
     from torch import strided

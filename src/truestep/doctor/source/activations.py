@@ -50,8 +50,7 @@ def _makers_in(module: SourceModule, call: ast.Call, depth: int, position: Posit
     made = list(value_origins(module, call.func)) if isinstance(call.func, (ast.Name, ast.Attribute)) else []
     layers = [_last_layer(module, each) for each in made if isinstance(each, ast.Call)]
     known = [each for each in layers if each is not None]
-    owner = module.classes.of(call.func)
-    target = (module.classes.method(owner, "forward")) or module.functions.target(call)
+    target = module.functions.applied(call)
     if known or target is None or isinstance(target, ast.Lambda):
         return known or [call]
     inner: list[ast.expr] = []

@@ -13,19 +13,13 @@ _WORDS = {
     "discriminator": {"d", "od", "optd", "netd", "disc", "dis", "discriminator", "discriminators", "critic"},
     "generator": {"g", "og", "optg", "netg", "gen", "generator", "generators"},
 }
-_SIDES = {
-    "discriminator": ({"d", "netd", "discriminator", "critic"}, ("_d", "discriminator", "critic")),
-    "generator": ({"g", "netg", "generator"}, ("_g", "generator")),
-}
 
 
 def gan_role_in_source(name: str) -> str | None:
-    """Return "discriminator" or "generator" for names like D, netD, opt_d, self.generator, optimizer_G."""
-    short = name.rsplit(".", 1)[-1].partition("@")[0].lower()
-    for side, (whole, endings) in _SIDES.items():
-        if short in whole or short.endswith(endings):
-            return side
-    return None
+    """Return the one side that the words of a name tell: `netD`, `g_opt`, `opts["G"]`; what a call is given is no part of it."""
+    words = {each.lower() for each in _WORD.findall(re.split("[(@]", name)[0].removeprefix("self."))}
+    found = [side for side, known in _WORDS.items() if words & known]
+    return found[0] if len(found) == 1 else None
 
 
 def crossed_optimizers(module: SourceModule) -> Iterator[tuple[ast.Call, str, str]]:
@@ -41,16 +35,9 @@ def crossed_optimizers(module: SourceModule) -> Iterator[tuple[ast.Call, str, st
             and isinstance(each.func, ast.Attribute)
             and each.func.attr in ("parameters", "named_parameters")
         ]
-        sides = {_side(each) for each in held}
-        if None not in sides and len(sides) == 1 and _side(name) not in {None, *sides}:
+        sides = {gan_role_in_source(each) for each in held}
+        if None not in sides and len(sides) == 1 and gan_role_in_source(name) not in {None, *sides}:
             yield call, name, held[0]
-
-
-def _side(name: str) -> str | None:
-    """Return the one side that the words of a name tell: `optimizerD`, `g_opt`, `opts["G"]`."""
-    words = {each.lower() for each in _WORD.findall(name.removeprefix("self."))}
-    found = [side for side, known in _WORDS.items() if words & known]
-    return found[0] if len(found) == 1 else None
 
 
 def _name_given(module: SourceModule, call: ast.Call) -> str | None:

@@ -5,9 +5,9 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.source.events import TraceEvent
-from truestep.doctor.source.flow import loses_graph
+from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, last_part, walk
+from truestep.doctor.source.names import last_part, walk
 
 _FILLS = ("append", "extend", "insert", "add", "update", "setdefault", "put")
 MAX_PARTS = 200  # expressions and functions that one value is followed through
@@ -69,18 +69,11 @@ class _Anew:
         waiting = [each for each in self.module.inside(self.loop, ast.Call) if self._is_before(each)]
         found: set[ast.AST] = set()
         while waiting and len(found) < MAX_PARTS:
-            function = self._run_by(waiting.pop())
+            function = self.module.functions.applied(waiting.pop())
             if function is not None and function not in found:
                 found.add(function)
                 yield function
                 waiting += self.module.home(function).inside(function, ast.Call)
-
-    def _run_by(self, call: ast.Call) -> Function | None:
-        home = self.module.home(call)
-        owner = home.classes.of(call.func) if not isinstance(call.func, ast.Lambda) else None
-        return (
-            home.classes.method(owner, "forward") if owner is not None else None
-        ) or home.functions.target(call)
 
     def _is_before(self, node: ast.expr) -> bool:
         return _place(node) < _place(self.event.node)
@@ -98,7 +91,7 @@ class _Anew:
             for part in walk(node):
                 if isinstance(part, (ast.Name, ast.Attribute)) and self._was_there(part, waiting):
                     return False
-                function = self._run_by(part) if isinstance(part, ast.Call) else None
+                function = self.module.functions.applied(part) if isinstance(part, ast.Call) else None
                 waiting += [function] if function is not None else []
         return True
 

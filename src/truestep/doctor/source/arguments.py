@@ -11,7 +11,7 @@ def argument_for(function: Function, call: ast.Call, name: str) -> ast.expr | No
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
-    positions = _positions(function)
+    positions = positional(function)
     if name in positions and positions.index(name) < len(call.args):
         before = call.args[: positions.index(name) + 1]
         return None if any(isinstance(each, ast.Starred) for each in before) else before[-1]
@@ -25,31 +25,39 @@ def bound_by_partial(function: Function, call: ast.Call, name: str) -> ast.expr 
     for keyword in call.keywords:
         if keyword.arg == name:
             return keyword.value
-    given = dict(zip(_positions(function), call.args[1:], strict=False))
+    given = dict(zip(positional(function), call.args[1:], strict=False))
     return None if any(isinstance(each, ast.Starred) for each in call.args) else given.get(name)
 
 
-def _positions(function: Function) -> list[str]:
-    """Return the parameters that a call gives by their places."""
-    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
-    return positional[1:] if positional[:1] in (["self"], ["cls"]) else positional
+def positional(function: Function) -> list[str]:
+    """Return the parameters that a call can give by their places, without self."""
+    names = [each.arg for each in [*function.args.posonlyargs, *function.args.args]]
+    return names[1:] if names[:1] in (["self"], ["cls"]) else names
+
+
+def parameters(function: Function) -> list[str]:
+    """Return the names of the parameters, self among them, but for `*args` and `**kwargs`."""
+    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    return [each.arg for each in every]
+
+
+def parameters_given(function: Function, call: ast.Call, node: ast.AST | None) -> list[str]:
+    """Return the parameters that a call gives an expression for."""
+    return [name for name in parameters(function) if argument_for(function, call, name) is node]
 
 
 def default_of(function: Function, name: str) -> ast.expr | None:
     """Return the default of a parameter."""
-    positional = [argument.arg for argument in [*function.args.posonlyargs, *function.args.args]]
-    defaults = dict(zip(reversed(positional), reversed(function.args.defaults), strict=False))
-    named = zip(function.args.kwonlyargs, function.args.kw_defaults, strict=True)
-    defaults |= {argument.arg: default for argument, default in named if default is not None}
-    return defaults.get(name)
+    given = function.args.kw_defaults
+    by_place = parameters(function)[: -len(given) or None]
+    defaults = dict(zip(reversed(by_place), reversed(function.args.defaults), strict=False))
+    return (defaults | dict(zip((each.arg for each in function.args.kwonlyargs), given, strict=True))).get(
+        name
+    )
 
 
 def arguments_of(function: Function, call: ast.Call) -> list[tuple[str, ast.expr, bool]]:
     """Return what a call gives for each parameter in sight, and whether it is the parameter's default."""
-    named = function.args
-    defaults = {id(each) for each in [*named.defaults, *named.kw_defaults]}
-    given = [
-        (each.arg, argument_for(function, call, each.arg))
-        for each in [*named.posonlyargs, *named.args, *named.kwonlyargs]
-    ]
+    defaults = {id(each) for each in [*function.args.defaults, *function.args.kw_defaults]}
+    given = [(name, argument_for(function, call, name)) for name in parameters(function)]
     return [(name, node, id(node) in defaults) for name, node in given if node is not None]

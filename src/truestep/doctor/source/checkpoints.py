@@ -7,7 +7,6 @@ from dataclasses import dataclass, field
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, given_to
-from truestep.doctor.source.values import value_origins
 
 _SAVES = ("torch.save", "save", "save_checkpoint", "save_state", "save_on_master")
 
@@ -99,33 +98,6 @@ def _gather(module: SourceModule, node: ast.expr, found: SaveInSource) -> bool:
         else:
             return False
     return bool(values)
-
-
-def is_same_file(module: SourceModule, path: ast.expr, other: ast.expr) -> bool:
-    """Tell two expressions that name one file: alike as they are written, or with one name in whatever folders."""
-    made = [each for each in value_origins(module, other) if each is not None] or [other]
-    name = _file_name(path)
-    return any(
-        ast.unparse(each) == ast.unparse(path) or (name is not None and _file_name(each) == name)
-        for each in made
-    )
-
-
-def _file_name(path: ast.expr) -> str | None:
-    """Return what stands behind the last stroke: `last.pt` of `os.path.join(folder, "last.pt")`."""
-    match path:
-        case ast.Constant(value=str(text)):
-            return text.rpartition("/")[2] or None
-        case ast.Call(args=[*_, last]) if dotted(path.func) in (
-            "os.path.join",
-            "join",
-            "Path",
-            "pathlib.Path",
-        ):
-            return _file_name(last)
-        case ast.BinOp(op=ast.Div() | ast.Add(), right=right):
-            return _file_name(right)
-    return None
 
 
 def is_text_elsewhere(module: SourceModule, key: str, known: set[ast.AST]) -> bool:

@@ -203,8 +203,7 @@ class CallFrames(ExpressionValues):
     def entered(self, call: ast.Call, context: CallFrame) -> CallFrame | None:
         """Return the call's own context, if a function of the program runs."""
         if call not in self._run_by:
-            functions = self.resolver.functions
-            self._run_by[call] = functions.constructor(call) or functions.target(call)
+            self._run_by[call] = self.resolver.functions.called(call)
         function = self._run_by[call] or self._bound_method(call, context)
         return self.enter(function, call, context) if function is not None else None
 

@@ -10,8 +10,8 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, stored_in, walk
-from truestep.doctor.source.once import asked_once, each_once
+from truestep.doctor.source.names import Scope, dotted, last_part, one_of, stored_in, walk
+from truestep.doctor.source.once import answered_once, asked_once, each_once
 
 BATCHES, UPDATES = "batches", "updates"
 _KEEPS = ("int", "round", "max", "min", "ceil", "floor", "float")
@@ -38,8 +38,7 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> str | None:
     if name == "len" and len(call.args) == 1:
         return BATCHES if module.kind(call.args[0]) == "loader" else None
     if name in _KEEPS and call.args:
-        found = {counted_unit(module, each, depth + 1) for each in call.args} - {None}
-        return found.pop() if len(found) == 1 else None
+        return one_of({counted_unit(module, each, depth + 1) for each in call.args} - {None})
     return None
 
 
@@ -68,8 +67,7 @@ def is_accumulation(node: ast.expr) -> bool:
 def _of_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> str | None:
     if (counted := _counted_by(module, node)) is not None:
         return counted
-    found = {counted_unit(module, value, depth + 1) for value in given(module, node)}
-    return found.pop() if len(found) == 1 else None
+    return one_of(counted_unit(module, value, depth + 1) for value in given(module, node))
 
 
 def given(module: SourceModule, node: ast.expr) -> Iterator[ast.expr]:
@@ -86,19 +84,16 @@ def _stores(module: SourceModule, node: ast.expr) -> list[ast.Assign | ast.AugAs
     place, scope = dotted(node), module.scope(node)
     if isinstance(node, ast.Name):  # an inner function may read what the one around it counts
         scope = module.names.owner(node.id, scope) or scope
-    key = (_stores, scope)
-    if key not in module.remembered:
-        table: dict[str, list[ast.Assign | ast.AugAssign]] = {}
-        home = module.home(node)
-        every: list[ast.Assign | ast.AugAssign] = [
-            *home.directly_in(scope, ast.Assign),
-            *home.directly_in(scope, ast.AugAssign),
-        ]
-        for each in every:
-            if (stored := dotted(stored_in(each))) is not None:
-                table.setdefault(stored, []).append(each)
-        module.remembered[key] = table
-    found: list[ast.Assign | ast.AugAssign] = module.remembered[key].get(place, []) if place else []
+    return _stores_in(module.home(node), scope).get(place, []) if place else []
+
+
+@answered_once
+def _stores_in(home: SourceModule, scope: Scope) -> dict[str, list[ast.Assign | ast.AugAssign]]:
+    found: dict[str, list[ast.Assign | ast.AugAssign]] = {}
+    plain: list[ast.Assign | ast.AugAssign] = [*home.directly_in(scope, ast.Assign)]
+    for each in [*plain, *home.directly_in(scope, ast.AugAssign)]:
+        if (stored := dotted(stored_in(each))) is not None:
+            found.setdefault(stored, []).append(each)
     return found
 
 

@@ -3,7 +3,8 @@
 
 import ast
 
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, one_of
+from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.resolving import Resolver
 
 Decorated = ast.FunctionDef | ast.AsyncFunctionDef
@@ -53,17 +54,11 @@ def wrapper_made_by(resolver: Resolver, decorator: ast.expr) -> Decoration | Non
     return made, wrapper
 
 
+@answered_once
 def decorations(resolver: Resolver, function: Function) -> list[Decoration]:
     """Return what decorators of the program put around a function, outermost first."""
-    decorators = getattr(function, "decorator_list", None)
-    if not decorators:
-        return []
-    key = (decorations, function)
-    if key not in resolver.remembered:
-        made = [wrapper_made_by(resolver, each) for each in decorators]
-        resolver.remembered[key] = [each for each in made if each is not None]
-    found: list[Decoration] = resolver.remembered[key]
-    return found
+    made = [wrapper_made_by(resolver, each) for each in getattr(function, "decorator_list", ())]
+    return [each for each in made if each is not None]
 
 
 def calls_parameter(resolver: Resolver, call: ast.Call, made: Function) -> bool:
@@ -76,11 +71,8 @@ def calls_parameter(resolver: Resolver, call: ast.Call, made: Function) -> bool:
 
 def _only_inner(resolver: Resolver, function: Decorated) -> Decorated | None:
     """Return the function defined in another that is all it returns."""
-    given = resolver.functions.results(function)
-    found = {resolver.functions.named(each) for each in given}
-    only = found.pop() if len(found) == 1 else None
-    is_inside = isinstance(only, Decorated) and resolver.index.scope_of[only] is function
-    return only if is_inside and isinstance(only, Decorated) else None
+    only = one_of(map(resolver.functions.named, resolver.functions.results(function)))
+    return only if isinstance(only, Decorated) and resolver.index.scope_of[only] is function else None
 
 
 def _only_calls(resolver: Resolver, made: Decorated, wrapper: Decorated) -> bool:
@@ -97,12 +89,11 @@ def _only_calls(resolver: Resolver, made: Decorated, wrapper: Decorated) -> bool
     return all(not isinstance(each, (ast.Yield, ast.YieldFrom)) for each in ast.walk(wrapper))
 
 
+@answered_once
 def wrappers_of(resolver: Resolver) -> dict[Function, list[Decorated]]:
     """Return the functions that decorators of the program put around others, each with those it stands for."""
-    found: dict[Function, list[Decorated]] | None = resolver.remembered.get(("wrappers",))
-    if found is None:
-        found = resolver.remembered["wrappers",] = {}
-        for function in [each for each in resolver.index.names if isinstance(each, Decorated)]:
-            for _, wrapper in decorations(resolver, function):
-                found.setdefault(wrapper, []).append(function)
+    found: dict[Function, list[Decorated]] = {}
+    for function in [each for each in resolver.index.names if isinstance(each, Decorated)]:
+        for _, wrapper in decorations(resolver, function):
+            found.setdefault(wrapper, []).append(function)
     return found

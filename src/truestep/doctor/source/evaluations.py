@@ -10,11 +10,21 @@ from truestep.doctor.library.layers import DROPPING_LAYERS
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.behind import switches_off
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
+from truestep.doctor.source.frames import UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import Function, last_part, walk
 from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.options import option_defaults
 from truestep.doctor.source.untaken import SettledValues, is_taken
-from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
+from truestep.doctor.source.values import (
+    argument,
+    behind,
+    constant,
+    forwards_all,
+    is_call_of,
+    literal,
+    value_origins,
+)
 
 _EVALUATES = re.compile(
     r"(^|_)(eval|evaluate|validate|validation|val|test|predict|inference)(_|$)", re.IGNORECASE
@@ -30,13 +40,15 @@ Layers = dict[str, bool]  # kinds of layers, and whether a model has them surely
 
 def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
     blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
-    functions = [
-        module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)
-    ]
-    functions.append(module.enclosing(event.node, ast.FunctionDef))
+    functions = [*_functions_around(module, event), module.enclosing(event.node, ast.FunctionDef)]
     decorators = [each for function in functions for each in getattr(function, "decorator_list", [])]
     managers = [item.context_expr for block in blocks for item in block.items]
     return any(switches_off(each) for each in [*managers, *decorators])
+
+
+def _functions_around(module: SourceModule, event: TraceEvent) -> list[Function | None]:
+    """Return the functions that the calls around an event run."""
+    return [module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)]
 
 
 class TrainedModels:
@@ -155,10 +167,7 @@ def _on_held_out(forward: TraceEvent) -> bool:
 def _among_held_out(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell by the names of the loop's source and of the functions around it."""
     texts = [ast.unparse(frame.node.iter) for frame in forward.path if isinstance(frame.node, ast.For)]
-    targets = [
-        module.functions.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)
-    ]
-    texts += [getattr(target, "name", "") for target in targets if target is not None]
+    texts += [getattr(each, "name", "") for each in _functions_around(module, forward)]
     words = [word for text in texts for word in re.findall(r"\w+", text)]
     return any(_EVALUATES.search(word) for word in words)
 
@@ -172,33 +181,49 @@ def sensitive_layers(module: SourceModule, model: ast.expr, applied: ast.AST | N
     calls = [applied] if isinstance(applied, ast.Call) else []
     owner = module.classes.of(model)
     if owner is not None:
-        if any(
-            module.qualify(base) not in ("torch.nn.Module",) and not _is_local(module, base)
-            for base in owner.bases
-        ):
-            return None
-        return _layers_of(module, owner, [*_made(module, model, owner), *calls])
+        return (
+            _layers_of(module, owner, [*_made(module, model, owner), *calls])
+            if _is_plain(module, owner)
+            else None
+        )
+    # what was loaded in place of a model is most often that model
+    values = [each for each in value_origins(module, model) if not is_call_of(module, each, "torch.load")]
+    each_of = [_layers_of_value(module, each) for each in values]
+    if not values or None in each_of:
+        return None
     found: Layers = {}
-    values = list(value_origins(module, model))
-    for value in values:
-        inner = module.classes.handled(value) if isinstance(value, ast.Call) else None
-        if inner is not None and (within := sensitive_layers(module, inner)) is not None:
-            _add(found, within)
-            continue
-        if isinstance(value, ast.Call) and module.qualify(value.func) == "copy.deepcopy" and value.args:
-            value = value.args[0]
-            if (owner := module.classes.of(value)) is not None:
-                _add(found, _layers_of(module, owner, _made(module, value, owner)))
-                continue
-        if not isinstance(value, ast.Call) or not (module.qualify(value.func) or "").startswith("torch.nn."):
+    surely = all(any((each or {}).values()) for each in each_of)
+    for each in each_of:
+        _add(found, each or {}, surely=surely)
+    return found
+
+
+def _layers_of_value(module: SourceModule, value: ast.expr | None) -> Layers | None:
+    """Return the kinds in what a call makes: a class of the program, a copy, or layers of torch."""
+    if not isinstance(value, ast.Call):
+        return None
+    if (inner := module.classes.handled(value)) is not None and (
+        within := sensitive_layers(module, inner)
+    ) is not None:
+        return within
+    if module.qualify(value.func) == "copy.deepcopy" and value.args:
+        return sensitive_layers(module, value.args[0])
+    if (owner := module.classes.named(value.func)) is not None:
+        return _layers_of(module, owner, [value]) if _is_plain(module, owner) else None
+    if not (module.qualify(value.func) or "").startswith("torch.nn."):
+        return None
+    found = _layers_in(module, value, [], set())
+    for part in value.args:
+        within = sensitive_layers(module, part) if isinstance(part, ast.Name) else {}
+        if within is None:
             return None
-        _add(found, _layers_in(module, value, [], set()))
-        for part in value.args:
-            within = sensitive_layers(module, part) if isinstance(part, ast.Name) else {}
-            if within is None:
-                return None
-            _add(found, within)
-    return found if values else None
+        _add(found, within)
+    return found
+
+
+def _is_plain(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a class whose bases are the program's own, or nn.Module."""
+    return not module.classes.bases_out_of_sight(owner) - {"torch.nn.Module"}
 
 
 def _add(found: Layers, more: Layers, *, surely: bool = True) -> None:
@@ -247,8 +272,20 @@ def _drops_by_option(module: SourceModule, call: ast.Call, name: str, values: Se
     return bool(values.of(rate) != 0)
 
 
-def _is_local(module: SourceModule, base: ast.expr) -> bool:
-    return module.classes.named(base) is not None
+def _drops_surely(module: SourceModule, call: ast.Call, name: str, values: SettledValues) -> bool:
+    """Tell whether what a layer drops, if it does, is known: not by an option that nobody in sight sets above 0."""
+    layer = DROPPING_LAYERS.get(name)
+    at, option = (layer.at, layer.option) if layer is not None else (1 if "functional" in name else 0, "p")
+    rate = argument(call, at, option) if layer is not None or "dropout" in name.lower() else None
+    if rate is None or not isinstance(values.of(rate), UnknownValue):
+        return True
+    defaults = module.program.answer(option_defaults)
+    origins = list(value_origins(module, rate))
+    return (
+        bool(origins)
+        and all(bool(constant(each) or defaults.get(last_part(each))) for each in origins if each is not None)
+        and None not in origins
+    )
 
 
 def _uses(module: SourceModule, node: ast.AST, values: SettledValues) -> dict[ast.AST, bool | None]:
@@ -284,7 +321,7 @@ def _layers_in(module: SourceModule, node: ast.AST, calls: list[ast.Call], seen:
         taken = is_taken(module, call, values) if is_layer or inner is not None else False
         if taken is False:
             continue
-        surely = bool(taken and used.get(call, True))
+        surely = bool(taken and used.get(call, True)) and _drops_surely(module, call, name, values)
         if is_layer:
             _add(found, {name.rsplit(".", 1)[-1]: surely})
         if inner is not None:

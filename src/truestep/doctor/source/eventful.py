@@ -69,13 +69,10 @@ class EventfulFunctions:
     def _targets_of(self, call: ast.Call) -> Iterator[Function]:
         """Yield the functions of the program that a call may run."""
         resolver = self.resolver
-        owner = resolver.classes.of(call.func) if not isinstance(call.func, ast.Lambda) else None
-        forward = resolver.classes.method(owner, "forward")
-        run = resolver.functions.constructor(call) or resolver.functions.target(call)
-        for each in (self.protocol.closure(call), run, forward):
-            if each is not None:
-                yield each
-                yield from (wrapper for _, wrapper in decorations(resolver, each))
+        run, closure = resolver.functions.called(call), self.protocol.closure(call)
+        for each in ([closure] if closure is not None else []) + resolver.functions.all_called(call):
+            yield each
+            yield from (wrapper for _, wrapper in decorations(resolver, each))
         yield from self._decorated(call)
         if call in self.engines:
             yield from (each.function for each in self.engines[call].calls)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.classes import ProgramClasses, Values
 from truestep.doctor.source.linking import SourceLinker
-from truestep.doctor.source.names import Function, Index, Scope
+from truestep.doctor.source.names import Function, Index, Scope, last_part
 
 MAX_NAMES = 4  # from a name of a function back to the function
 
@@ -64,10 +64,19 @@ class ProgramFunctions:
         else:
             names = {function.name}
             owner = self.index.parents.get(function)
-            if function.name == "__init__" and isinstance(owner, ast.ClassDef):
+            if function.name in ("__init__", "__call__") and isinstance(owner, ast.ClassDef):
                 names = {owner.name, *(each.name for each in self._classes.heirs(owner))}
+            if function.name == "__call__":
+                names = {last_part(target) for name in names for target in self._kept_as(name)}
         for name in names:
             yield from self.index.calls.get(name, [])
+
+    def _kept_as(self, name: str) -> Iterator[ast.expr]:
+        """Yield what objects of a class are kept under: `self.stop = Stop()`."""
+        for call in self.index.calls.get(name, []):
+            parent = self.index.parents.get(call)
+            if isinstance(parent, ast.Assign):
+                yield from parent.targets
 
     def target(self, call: ast.Call) -> Function | None:
         """Return the function or method of the program that a call runs, if exactly one can be meant."""
@@ -118,6 +127,19 @@ class ProgramFunctions:
         """Return the `__init__` that a call of a class of the program runs."""
         owner = self._classes.named(call.func)
         return self._classes.method(owner, "__init__")
+
+    def called(self, call: ast.Call) -> Function | None:
+        """Return the function, method or constructor of the program that a call runs."""
+        return self.constructor(call) or self.target(call)
+
+    def applied(self, call: ast.Call) -> Function | None:
+        """Return the forward of the object that a call applies, else the function or method that it runs."""
+        return self._classes.method(self._classes.of(call.func), "forward") or self.target(call)
+
+    def all_called(self, call: ast.Call) -> list[Function]:
+        """Return what of the program a call may run: a function, a method, a constructor, a forward."""
+        found = dict.fromkeys((self.called(call), self.applied(call)))
+        return [each for each in found if each is not None]
 
     def named(self, name: ast.expr) -> Function | None:
         """Return the function of the program that a name stands for."""

@@ -25,7 +25,10 @@ def is_of_other_models(contexts: "CallFrames", step: "TraceEvent", clear: "Trace
     if optimizer is None or cleared is None:
         return False
     held = [_made(contexts, each) for each in _models_given(optimizer)]
-    return bool(held) and all(each is not None and _is_apart(contexts, each, cleared) for each in held)
+    return bool(held) and all(
+        each is not None and _is_apart(contexts, each, cleared) and not _is_part(contexts, cleared, each)
+        for each in held
+    )
 
 
 def _made(contexts: "CallFrames", value: LocatedExpression) -> LocatedExpression | None:
@@ -47,13 +50,17 @@ def _models_given(optimizer: LocatedExpression) -> Iterator[LocatedExpression]:
 
 def _is_apart(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
     """Tell whether a model is no part of another: not made by its class, given to it, or put into it."""
-    owner = contexts.class_of(whole)
-    lineage = contexts.resolver.classes.lineage(owner) if owner is not None else []
-    if other.node is whole.node or contexts.index.enclosing(other.node, ast.ClassDef) in lineage:
+    if other.node is whole.node or _is_part(contexts, other, whole):
         return False
     names = [each for each in walk(whole.node) if isinstance(each, (ast.Name, ast.Attribute, ast.Call))]
     parts = [contexts.origin(LocatedExpression(each, whole.context)).node for each in names]
     return other.node not in parts and not _is_put_somewhere(contexts, other)
+
+
+def _is_part(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
+    """Tell whether a model's own class makes another: `net.head`."""
+    lineage = contexts.resolver.classes.lineage(contexts.class_of(whole))
+    return contexts.index.enclosing(other.node, ast.ClassDef) in lineage
 
 
 def _is_put_somewhere(contexts: "CallFrames", model: LocatedExpression) -> bool:

@@ -5,11 +5,15 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.library.losses import LOSSES, losses
+from truestep.doctor.library.operations import CUTS
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.values import argument, literal, name_of_layer, value_origins
 
 _OF_LAYER = {each.layer: each.function for each in LOSSES}  # the layer's name is not always its function's
 
+# what gives back no part of the graph, or nothing that a loss could be made of
+_WITHOUT_GRAPH = CUTS | {"backward", "append", "update", "extend"}
 _OLD_REDUCTIONS = {"reduce": "none", "size_average": "sum"}  # what the old options mean when they are False
 
 
@@ -22,28 +26,16 @@ def losses_of(module: SourceModule, *wanted: str) -> Iterator[ast.Call]:
             yield call
 
 
+@answered_once
 def _by_layers(module: SourceModule) -> list[tuple[ast.Call, str | None]]:
-    """Return the calls of layers that compute losses, each with the name of its function; found once for a file."""
-    key = (_by_layers, module)
-    if key not in module.remembered:
-        layers = [(call, constructor_of(module, call)) for call in module.all(ast.Call)]
-        module.remembered[key] = [
-            (call, function_of(module, layer)) for call, layer in layers if layer is not None
-        ]
-    found: list[tuple[ast.Call, str | None]] = module.remembered[key]
-    return found
+    """Return the calls of layers that compute losses, each with the name of its function."""
+    layers = [(call, constructor_of(module, call)) for call in module.all(ast.Call)]
+    return [(call, function_of(module, layer)) for call, layer in layers if layer is not None]
 
 
+@answered_once
 def constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
     """Return `nn.SomeLoss(...)` for a call `criterion(...)`, if all that criterion can be is one such."""
-    key = (constructor_of, call)
-    if key not in module.remembered:
-        module.remembered[key] = _constructor_of(module, call)
-    found: ast.Call | None = module.remembered[key]
-    return found
-
-
-def _constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
     if not call.args or (isinstance(call.func, ast.Attribute) and call.func.attr in ("to", "cuda")):
         return None
     found = (
@@ -52,10 +44,8 @@ def _constructor_of(module: SourceModule, call: ast.Call) -> ast.Call | None:
         else [call.func]
     )
     calls = [each for each in found if isinstance(each, ast.Call)]
-    if not calls or len(calls) != len(found) or any(function_of(module, each) is None for each in calls):
-        return None
     same = {function_of(module, each) for each in calls}
-    return calls[0] if len(same) == 1 else None
+    return calls[0] if len(calls) == len(found) and len(same) == 1 and None not in same else None
 
 
 def function_of(module: SourceModule, constructor: ast.Call) -> str | None:
@@ -84,3 +74,12 @@ def classifier_outputs(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Cal
         for origin in value_origins(module, given) if given is not None else ():
             if isinstance(origin, ast.Call):
                 yield call, origin
+
+
+def loses_graph(value: ast.expr) -> bool:
+    """Tell `loss.detach().cpu()`, `loss.item()`: what a chain of methods gives has no graph."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr in _WITHOUT_GRAPH:
+            return True
+        value = value.func.value
+    return False

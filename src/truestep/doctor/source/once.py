@@ -5,30 +5,45 @@ A method that calls itself at a dozen places hands its parameters to itself as o
 ways with each step back, and always the same few nodes.
 """
 
+import math
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from functools import wraps
 from typing import Any, TypeVar, cast
 
 from truestep.doctor.source.classes import MAX_DEPTH
 
+WITHOUT_END = math.inf  # instead of a number of steps
 Node = TypeVar("Node", bound=Hashable)
 Question = TypeVar("Question", bound=Callable[..., Any])
 
 
 def each_once(
-    start: Iterable[Node], behind: Callable[[Node], Iterable[Node]], most_steps: int = MAX_DEPTH
+    start: Iterable[Node], behind: Callable[[Node], Iterable[Node]], most_steps: float = MAX_DEPTH
 ) -> Iterator[Node]:
     """Yield some nodes and what lies behind them, nearest first, as far as so many steps lead."""
     seen: set[Node] = set()
     nearest = list(start)
-    for _ in range(most_steps + 1):
+    while nearest and most_steps >= 0:
         further: list[Node] = []
         for each in nearest:
             if each not in seen:
                 seen.add(each)
                 yield each
                 further += behind(each)
-        nearest = further
+        nearest, most_steps = further, most_steps - 1
+
+
+def answered_once(question: Question) -> Question:
+    """Remember the answers to a question that never leads back to itself."""
+
+    @wraps(question)
+    def ask(where: Any, *what: object) -> Any:
+        known, key = where.remembered, (question, where, *what)
+        if key not in known:
+            known[key] = question(where, *what)
+        return known[key]
+
+    return cast("Question", ask)
 
 
 def asked_once(at_cycle: object) -> Callable[[Question], Question]:

@@ -3,10 +3,10 @@
 
 import ast
 
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, last_part
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import answered_once, each_once
 from truestep.doctor.source.values import argument, constant
 
 _PARSES = ("parse_args", "parse_known_args")
@@ -29,6 +29,17 @@ def destination(option: ast.Call) -> str | None:
     flags = [each for each in map(constant, option.args) if isinstance(each, str)]
     first = next((each for each in flags if each.startswith("--")), flags[0] if flags else None)
     return first.lstrip("-").replace("-", "_") if first else None
+
+
+def option_defaults(files: list[SourceModule]) -> dict[str, object]:
+    """Return the defaults of `parser.add_argument("--num-workers", default=4)` by the attribute they become."""
+    found: dict[str, object] = {}
+    for module in files:
+        for call in module.method_calls("add_argument"):
+            name, default = destination(call), constant(argument(call, None, "default"))
+            if name is not None and default is not None:
+                found[name] = default
+    return found
 
 
 def _names_read(files: list[SourceModule]) -> frozenset[str] | None:
@@ -83,16 +94,16 @@ def _reads(home: SourceModule, target: ast.expr) -> list[ast.expr] | None:
     if not isinstance(target, ast.Name):
         return None
     if isinstance(home.scope(target), ast.Module):
-        key = (_reads, home.program.linked[0], target.id)  # many scripts give one name their options
-        if key not in home.remembered:
-            reads = [each for file in home.program.linked for each in file.read_under(target.id)]
-            home.remembered[key] = [
-                each for each in reads if isinstance(each, ast.Attribute) or _is_of_file(home, each)
-            ]
-        found: list[ast.expr] = home.remembered[key]
-        return found
+        return _reads_of_file(home.program.linked[0], target.id)
     scope = home.scope(target)
     return [each for each in home.reads(target.id) if scope in (home.scope(each), *home.ancestors(each))]
+
+
+@answered_once
+def _reads_of_file(home: SourceModule, name: str) -> list[ast.expr]:
+    """Return where the files of a program read a name of a file, or an attribute of that name."""
+    reads = [each for file in home.program.linked for each in file.read_under(name)]
+    return [each for each in reads if isinstance(each, ast.Attribute) or _is_of_file(home, each)]
 
 
 def _is_of_file(home: SourceModule, name: ast.Name) -> bool:
@@ -105,11 +116,10 @@ def _taken(home: SourceModule, call: ast.Call, node: ast.expr) -> list[ast.expr]
     """Return where the function that a call runs reads the parameter that it is given for."""
     if call.func is node:
         return None
-    function = home.functions.target(call) or home.functions.constructor(call)
+    function = home.functions.called(call)
     if not isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return [] if function is None and last_part(call.func) in _SHOWS else None
-    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    named = [each.arg for each in every if argument_for(function, call, each.arg) is node]
+    named = parameters_given(function, call, node)
     inner = home.home(function)
     reads = [each for name in named for each in inner.reads(name)]
     own = [each for each in reads if function in (inner.scope(each), *inner.ancestors(each))]

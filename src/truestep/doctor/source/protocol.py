@@ -30,14 +30,14 @@ ANY = "any kind of object"
 # method: {kind of the object it is called on: event}
 _BY_METHOD: dict[str, dict[str | None, str]] = {
     "step": {"optimizer": "step", "scheduler": "schedule", "scaler": "scaler_step"},
-    "zero_grad": {"optimizer": "zero_grad", "module": "zero_grad", "ddp": "zero_grad", None: "zero_grad"},
+    "zero_grad": dict.fromkeys(("optimizer", "module", "ddp", "lightning module", None), "zero_grad"),
     "unscale_": {"scaler": "unscale", None: "unscale"},
     "update": {"scaler": "scaler_update"},
     "train": {"module": "train", "ddp": "train", "lightning module": "train", None: "train"},
     "eval": {"module": "eval", "ddp": "eval", "lightning module": "eval", None: "eval"},
     "clip_grad_norm_": {ANY: "clip"},
     "set_epoch": {ANY: "set_epoch"},
-    "load_state_dict": {"module": "load_state", "ddp": "load_state"},
+    "load_state_dict": dict.fromkeys(("module", "ddp", "lightning module"), "load_state"),
 }
 # the methods of an object of these kinds that leave what they are given as it is, or do one thing to it
 _OF_OWN_CLASS = {

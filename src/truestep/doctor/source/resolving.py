@@ -160,6 +160,10 @@ class Resolver:
         known = [(value, position) for value, position in found if value is not None]
         return known if known and len(known) == len(bindings) else None
 
+    def given_whole_or_in_part(self, name: ast.Name) -> list[ast.expr | None]:
+        """Return what a name was given, be it a part of that."""
+        return [value for value, _ in self.unpacked(name) or ()] or self.definitions(name)
+
     def _from_bindings(self, bindings: list[Binding], name: str) -> list[ast.expr | None]:
         found: list[ast.expr | None] = []
         for binding in bindings:

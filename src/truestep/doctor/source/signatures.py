@@ -8,17 +8,6 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
 
 
-def positional(function: Function) -> list[str]:
-    """Return the names of the parameters that can be given by position, without self."""
-    names = [each.arg for each in [*function.args.posonlyargs, *function.args.args]]
-    return names[1:] if names[:1] in (["self"], ["cls"]) else names
-
-
-def called(module: SourceModule, call: ast.Call) -> Function | None:
-    """Return the function, method or constructor of the program that a call runs."""
-    return module.functions.constructor(call) or module.functions.target(call)
-
-
 def own_name(node: ast.AST) -> str | None:
     """Return the last part of a name or a chain of attributes, as its author would say it."""
     path = dotted(node)

@@ -6,7 +6,7 @@ import re
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, Scope
-from truestep.doctor.source.once import asked_once
+from truestep.doctor.source.once import WITHOUT_END, asked_once, each_once
 from truestep.doctor.source.uses import is_behind_exit
 
 _MADE_LATER = re.compile(r"version|_pb2|^_|_(ext|cuda|cpp|c)$", re.IGNORECASE)  # by a build
@@ -47,26 +47,15 @@ def is_apart_from_trainings(module: SourceModule, node: ast.AST) -> bool:
 
 def scopes_of_trainings(files: list[SourceModule]) -> set[Scope]:
     """Return the functions, and the tops of files, that run from where a program that trains is entered."""
-    resolver, index = files[0].resolver, files[0].index
-    waiting: list[ast.AST] = [
-        trace.root for file in files for trace in file.program.followed if trace.learning_loops()
-    ]
-    found: set[Scope] = set()
-    while waiting:
-        scope = waiting.pop()
-        if scope in found or not isinstance(scope, (ast.Module, Function)):
-            continue
-        found.add(scope)
-        waiting.append(index.tree_of(scope))
-        for call in files[0].home(scope).directly_in(scope, ast.Call):
-            owner = resolver.classes.of(call.func)
-            run = (
-                resolver.functions.target(call),
-                resolver.functions.constructor(call),
-                resolver.classes.method(owner, "forward"),
-            )
-            waiting += [each for each in run if each is not None]
-    return found
+    functions = files[0].functions
+    entries = (trace for file in files for trace in file.program.followed if trace.learning_loops())
+    roots = [each.root for each in entries if isinstance(each.root, (ast.Module, Function))]
+
+    def run_with(scope: Scope) -> list[Scope]:
+        calls = files[0].home(scope).directly_in(scope, ast.Call)
+        return [files[0].index.tree_of(scope), *(run for call in calls for run in functions.all_called(call))]
+
+    return {*each_once(roots, run_with, WITHOUT_END)}
 
 
 @asked_once(None)
@@ -178,9 +167,7 @@ class NamedDefinitions:
 
     def _is_over_library(self, owner: Class) -> bool:
         """Tell a class whose base is out of sight, which may call its methods; modules of torch call `forward`."""
-        bases = [base for each in self.file.classes.lineage(owner) for base in each.bases]
-        unseen = [self.file.qualify(each) for each in bases if self.file.classes.named(each) is None]
-        return any(each not in ("torch.nn.Module", "object") for each in unseen)
+        return bool(self.file.classes.bases_out_of_sight(owner) - {"torch.nn.Module", "object"})
 
 
 def _imported(file: SourceModule) -> set[str]:

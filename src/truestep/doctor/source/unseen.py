@@ -9,6 +9,7 @@ from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.linking import files_imported
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope
+from truestep.doctor.source.once import WITHOUT_END, each_once
 
 _HARMLESS_PARTS = ("__name__", "__doc__", "__module__", "__qualname__", "cache_clear")
 _OBJECTS = ("optimizer", "module", "ddp", "scheduler", "scaler")
@@ -30,31 +31,25 @@ class UnseenFunctions:
 
     def _imported_from(self, trees: set[ast.Module]) -> set[ast.Module]:
         """Return some files and all that their imports reach: whose tops run before."""
-        found: set[ast.Module] = set()
-        waiting = [*trees]
-        while waiting:
-            tree = waiting.pop()
-            if tree not in found:
-                found.add(tree)
-                home = self.modules[0].home(tree)
-                nodes: list[ast.Import | ast.ImportFrom] = [*home.all(ast.Import), *home.all(ast.ImportFrom)]
-                waiting += files_imported(self.resolver.names.find_module, tree, nodes)
-        return found
+
+        def imported_by(tree: ast.Module) -> set[ast.Module]:
+            home = self.modules[0].home(tree)
+            nodes: list[ast.Import | ast.ImportFrom] = [*home.all(ast.Import), *home.all(ast.ImportFrom)]
+            return files_imported(self.resolver.names.find_module, tree, nodes)
+
+        return {*each_once(trees, imported_by, WITHOUT_END)}
 
     @cached_property
     def region(self) -> set[Scope]:
         """What may run meanwhile: what calls lead to, by their target or by a method's name, from all of these files."""
-        found: set[Scope] = set()
         trees = {self.index.tree_of(each) for each in self.around}
         handed = [each for module in self.modules if module.tree in trees for each in self._handed_on(module)]
-        waiting: list[Scope] = [*self.around, *handed]
-        while waiting:
-            scope = waiting.pop()
-            if scope not in found:
-                found.add(scope)
-                for call in self.modules[0].home(scope).directly_in(scope, ast.Call):
-                    waiting += self._run_by(call)
-        return found
+
+        def run_by(scope: Scope) -> Iterator[Scope]:
+            for call in self.modules[0].home(scope).directly_in(scope, ast.Call):
+                yield from self._run_by(call)
+
+        return {*each_once([*self.around, *handed], run_by, WITHOUT_END)}
 
     def _handed_on(self, module: SourceModule) -> list[Scope]:
         """Return the functions of a file that stand there without being called, and its lambdas."""
@@ -62,15 +57,8 @@ class UnseenFunctions:
         return [*module.all(ast.Lambda), *(each for each in module.named_functions if each.name in named)]
 
     def _run_by(self, call: ast.Call) -> list[Scope]:
-        resolver = self.resolver
-        owner = resolver.classes.of(call.func)
-        known = [
-            resolver.functions.target(call),
-            resolver.functions.constructor(call),
-            resolver.classes.method(owner, "forward"),
-            *self.modules[0].program.entered_by(call),
-        ]
-        found: list[Scope] = [each for each in known if each is not None]
+        known = self.resolver.functions.all_called(call)
+        found: list[Scope] = [*known, *self.modules[0].program.entered_by(call)]
         if not found and isinstance(call.func, ast.Attribute):
             found += [
                 each for each in self.methods.get(call.func.attr, ()) if self._may_mean(each, call.func)
@@ -125,16 +113,11 @@ class UnseenFunctions:
 
     def _is_over_library(self, owner: ast.ClassDef, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Tell whether a class is made from one that is not in sight, and the method may be called by that."""
-        if self._was_entered(function):
-            return False
-        for each in self.resolver.classes.lineage(owner):
-            for base in each.bases:
-                name = self.modules[0].qualify(base) or ""
-                if self.resolver.classes.named(base) is not None or name == "object":
-                    continue
-                if name != "torch.nn.Module" or function.name in ("train", "eval", "zero_grad"):
-                    return True
-        return False
+        is_of_torch = function.name in ("train", "eval", "zero_grad")
+        known = {"object"} if is_of_torch else {"object", "torch.nn.Module"}
+        return not self._was_entered(function) and bool(
+            self.resolver.classes.bases_out_of_sight(owner) - known
+        )
 
     def _references(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
         for module in self.modules:
@@ -151,7 +134,7 @@ class UnseenFunctions:
         assert isinstance(parent, ast.Call)
         if self.index.scope_of[parent] not in self.region:
             return False
-        run = self.resolver.functions.target(parent) or self.resolver.functions.constructor(parent)
+        run = self.resolver.functions.called(parent)
         entered = self.modules[0].program.entered_by(parent)
         return run is not function and function not in entered and not (entered and run is None)
 

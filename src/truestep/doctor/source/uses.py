@@ -9,11 +9,11 @@ import ast
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.decorators import leaves_alone
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import EXITS, Function, dotted, walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import answered_once, each_once
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -130,13 +130,10 @@ class Uses:
         return self._block(node.body, self._block(node.orelse, last, outer), inside) | handled
 
 
-def uses_of(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Uses:
-    """Return the definitions and uses of a function, found once for all who ask."""
-    key = (uses_of, function)
-    if key not in module.remembered:
-        module.remembered[key] = Uses(function)
-    found: Uses = module.remembered[key]
-    return found
+@answered_once
+def uses_of(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Uses:  # noqa: ARG001 - asked so
+    """Return the definitions and uses of a function."""
+    return Uses(function)
 
 
 def is_unread(module: SourceModule, value: ast.expr) -> bool:
@@ -221,18 +218,15 @@ def is_behind_exit(module: SourceModule, node: ast.AST) -> bool:
     return False
 
 
-def _behind_exits(module: SourceModule, owner: ast.AST) -> frozenset[ast.AST]:
-    """Return the statements of a node's blocks that stand behind an exit, found once."""
-    key = (_behind_exits, owner)
-    if key not in module.remembered:
-        blocks = [getattr(owner, name, None) for name in ("body", "orelse", "finalbody")]
-        behind: list[ast.AST] = []
-        for block in (each for each in blocks if isinstance(each, list)):
-            first = next((i for i, each in enumerate(block) if _ends(each)), len(block))
-            behind += block[first + 1 :]
-        module.remembered[key] = frozenset(behind)
-    found: frozenset[ast.AST] = module.remembered[key]
-    return found
+@answered_once
+def _behind_exits(module: SourceModule, owner: ast.AST) -> frozenset[ast.AST]:  # noqa: ARG001 - asked so
+    """Return the statements of a node's blocks that stand behind an exit."""
+    blocks = [getattr(owner, name, None) for name in ("body", "orelse", "finalbody")]
+    behind: list[ast.AST] = []
+    for block in (each for each in blocks if isinstance(each, list)):
+        first = next((i for i, each in enumerate(block) if _ends(each)), len(block))
+        behind += block[first + 1 :]
+    return frozenset(behind)
 
 
 def _ends(statement: ast.AST) -> bool:
@@ -301,11 +295,10 @@ def _reads_inside(module: SourceModule, read: ast.expr) -> list[ast.expr] | None
 
 def _reads_of_parameter(module: SourceModule, call: ast.Call, given: ast.expr) -> list[ast.expr] | None:
     """Return where the function that a call runs reads the parameter that an argument is given for."""
-    function = module.functions.target(call) or module.functions.constructor(call)
+    function = module.functions.called(call)
     if function is None or isinstance(function, ast.Lambda):
         return None
-    every = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
-    named = [each.arg for each in every if argument_for(function, call, each.arg) is given]
+    named = parameters_given(function, call, given)
     names = [each for each in module.inside(function, ast.Name) if module.scope(each) is function]
     return [each for each in names if each.id in named and isinstance(each.ctx, ast.Load)] if named else None
 

@@ -10,7 +10,7 @@ from typing import Any
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
 from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import given_to, walk
+from truestep.doctor.source.names import Scope, given_to, walk
 from truestep.doctor.source.once import asked_once
 
 # what leaves the meaning of the numbers as it is: shapes, devices, types, graph
@@ -140,11 +140,12 @@ def _peeled(node: ast.expr) -> ast.expr:
 
 
 def sources(
-    module: SourceModule, node: ast.expr, position: Position = ()
+    module: SourceModule, node: ast.expr, position: Position = (), *, unwritten: bool = False
 ) -> Iterator[tuple[ast.expr | None, Position]]:
     """Yield what a value may come from, as `value_origins`, and its place where that is a tuple.
 
-    `_, label = net(x)` comes from `net(x)` at place 1, and so does `net(x)[1]`.
+    `_, label = net(x)` comes from `net(x)` at place 1, and so does `net(x)[1]`. With `unwritten`, None is
+    among them where something may have written into the tensor since.
     """
     seen: set[tuple[ast.expr, Position]] = set()
     waiting = [(node, position)]
@@ -155,6 +156,8 @@ def sources(
             if place in seen:
                 continue
             seen.add(place)
+            if unwritten and isinstance(place[0], ast.Name) and _is_written_into(module, place[0]):
+                yield None, ()
             values = _one_step_back(module, *place)
             if values is None:
                 yield (None if isinstance(place[0], ast.Name) else place[0]), place[1]
@@ -188,6 +191,48 @@ def _place_in(module: SourceModule, node: ast.expr, position: Position) -> tuple
     return node, position
 
 
+_LEAVES_NUMBERS = ("requires_grad_", "detach_", "share_memory_")
+
+
+def _is_written_into(module: SourceModule, name: ast.Name) -> bool:
+    """Tell whether something may have written into a tensor before it is read: `x[:, 0] = y`, `x.mul_(y)`, `out=x`."""
+    home = module.home(name)
+    key = (_written, scope := home.scope(name))
+    if key not in home.remembered:
+        home.remembered[key] = _written(home, scope)
+    at = {each for each in home.ancestors(name) if isinstance(each, (ast.For, ast.While))}
+    for each in home.remembered[key].get(name.id, ()):
+        shared = set(home.definitions(each)) & set(home.definitions(name)) - {None}
+        around = [loop for loop in home.ancestors(each) if loop in at]
+        again = any(loop not in home.ancestors(made) for made in shared for loop in around)  # type: ignore[arg-type]
+        statement = home.statement(each)
+        if shared and statement is not home.statement(name) and (statement.lineno < name.lineno or again):
+            return True
+    return False
+
+
+def _written(module: SourceModule, scope: Scope) -> dict[str, list[ast.Name]]:
+    """Return the names whose tensors a function writes into, by the name."""
+    into: list[ast.expr] = [
+        target for each in module.directly_in(scope, ast.Assign) for target in each.targets
+    ]
+    into += [each.target for each in module.directly_in(scope, ast.AugAssign)]
+    into = [each for each in into if isinstance(each, ast.Subscript)]
+    for call in module.directly_in(scope, ast.Call):
+        method = call.func.attr if isinstance(call.func, ast.Attribute) else ""
+        if method.endswith("_") and not method.endswith("__") and method not in _LEAVES_NUMBERS:
+            into += call.args[:1] if module.qualify(call.func) else [call.func.value]  # type: ignore[attr-defined]
+        if constant(argument(call, None, "inplace")) is True:
+            into += call.args[:1]
+        if (given := argument(call, None, "out")) is not None:
+            into.append(given)
+    found: dict[str, list[ast.Name]] = {}
+    for each in map(unwrapped, into):
+        if isinstance(each, ast.Name):
+            found.setdefault(each.id, []).append(each)
+    return found
+
+
 def _is_item(module: SourceModule, node: ast.expr) -> bool:
     """Tell `kept["opt"]` from `x[0]`: an item of a table that is in sight is a variable."""
     return isinstance(node, ast.Subscript) and bool(module.definitions(node))
@@ -207,9 +252,7 @@ def behind(module: SourceModule, node: ast.expr) -> Iterator[ast.Call]:
             if isinstance(each, ast.Call):
                 yield each
             elif isinstance(each, ast.Name):
-                values = [value for value, _ in module.resolver.unpacked(each) or ()] or module.definitions(
-                    each
-                )
+                values = module.resolver.given_whole_or_in_part(each)
                 waiting += [value for value in values if value is not None and module.scope(value) is scope]
 
 
@@ -223,7 +266,7 @@ def last_operations(
     `nn.Softmax()(x)`, and for a module of this file whose forward ends so.
     """
     found: set[str | None] = set()
-    for origin, place in sources(module, node, position):
+    for origin, place in sources(module, node, position, unwritten=True):
         if isinstance(origin, ast.Call):
             found |= _operation_names(module, origin, depth, place)
         elif isinstance(origin, ast.BinOp):
@@ -248,7 +291,7 @@ def _scaled_projection(module: SourceModule, node: ast.BinOp, depth: int) -> Abs
 
 def last_operands(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:
     """Yield what each operation was applied to that `last_operations` names; None where that stands in another function."""
-    for origin, _ in sources(module, node):
+    for origin, _ in sources(module, node, unwritten=True):
         if not isinstance(origin, ast.Call) or module.functions.target(origin) is not None:
             yield None
         elif origin.args and (module.qualify(origin.func) or _is_one_layer(module, origin.func)):
@@ -275,9 +318,7 @@ def _operation_names(module: SourceModule, call: ast.Call, depth: int, position:
     layer = _layer(module, call.func, depth)
     if layer is not None:
         return layer
-    owner = module.classes.of(call.func)
-    forward = module.classes.method(owner, "forward")
-    target = forward or module.functions.target(call)
+    target = module.functions.applied(call)
     if target is not None and not isinstance(target, ast.Lambda):
         return _returned(module, target, depth, position)
     if isinstance(call.func, ast.Attribute):

@@ -49,9 +49,7 @@ def clip_gradients(
     gradients = _gradients(_unique_parameters(parameters))
     if scaler is not None or optimizer is not None:
         _unscale(scaler, optimizer, gradients)
-    parts = _by_device(gradients)
-    norms = [_norm(part.tensors, kind.norm_type) for part in parts]
-    norm = norms[0] if len(norms) == 1 else _norm_of_norms(norms, kind.norm_type)
+    norm, parts = _norm(gradients.tensors, kind.norm_type), _by_device(gradients)
     if nonfinite == "raise" and not torch.isfinite(norm):
         raise _nonfinite_error(gradients, norm)
     for part in parts:
@@ -185,17 +183,13 @@ def _by_device(gradients: Gradients) -> list[Gradients]:
 
 
 def _norm(tensors: list[Tensor], norm_type: float) -> Tensor:
-    """Return the norm of gradients on one device, whose types may differ."""
-    kinds = dict.fromkeys(tensor.dtype for tensor in tensors)
-    if len(kinds) == 1:
-        return total_gradient_norm(tensors, norm_type)
-    return _norm_of_norms(
-        [total_gradient_norm([t for t in tensors if t.dtype == kind], norm_type) for kind in kinds], norm_type
-    )
-
-
-def _norm_of_norms(norms: list[Tensor], norm_type: float) -> Tensor:
-    """Return the norm of several parts' norms, on the first one's device."""
+    """Return the norm of gradients, of several types or devices as the norm of their norms, on the first one's device."""
+    alike: dict[tuple[torch.device, torch.dtype], list[Tensor]] = {}
+    for tensor in tensors:
+        alike.setdefault((tensor.device, tensor.dtype), []).append(tensor)
+    norms = [total_gradient_norm(each, norm_type) for each in alike.values()]
+    if len(norms) == 1:
+        return norms[0]
     dtype = torch.float64 if any(norm.dtype == torch.float64 for norm in norms) else torch.float32
     stacked = torch.stack([norm.to(norms[0].device, dtype) for norm in norms])
     norm: Tensor = torch.linalg.vector_norm(stacked, norm_type)

@@ -4,13 +4,14 @@
 It is looked at between passes, and not whole: values in arrays are not read, and fields beyond the first thousand are left out.
 """
 
-import weakref
-from collections.abc import Callable, Iterator
-from contextlib import suppress
+from collections.abc import Iterator
 from types import FunctionType, ModuleType
 from typing import Any
 
 from torch import Tensor
+
+from truestep.core.tensor_bytes import times_written
+from truestep.core.weak import ObjectMark
 
 _MOST_FIELDS = 1000
 _MOST_ITEMS = 64  # of a list or dict that holds settings, not samples
@@ -45,20 +46,5 @@ def _mark(value: Any) -> tuple[object, ...]:
     if isinstance(value, _PLAIN):
         return type(value), value
     if isinstance(value, Tensor):
-        return _Identity(value), None if value.is_inference() else value._version
-    return _Identity(value), len(value) if isinstance(value, (list, dict, set, tuple)) else None
-
-
-class _Identity:
-    """Which object it is, without keeping it; another one may get its `id` later."""
-
-    def __init__(self, value: Any) -> None:
-        self._id = id(value)
-        self._value: Callable[[], Any] = lambda: None
-        with suppress(TypeError):  # of a list or dict nothing tells
-            self._value = weakref.ref(value)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Identity) and self._id == other._id and self._value() is other._value()
-
-    __hash__ = None  # type: ignore[assignment]
+        return ObjectMark(value), times_written(value)
+    return ObjectMark(value), len(value) if isinstance(value, (list, dict, set, tuple)) else None

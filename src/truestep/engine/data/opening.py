@@ -56,7 +56,7 @@ def open_source(
     """
     device = device or torch.device("cpu")
     source = _opened(data, options or DataOptions(), seed=seed, device=device, share=share, world=world)
-    source.hold_files(data)
+    source.note_holdings(data)
     return source
 
 

@@ -3,7 +3,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
@@ -11,6 +11,9 @@ from truestep.core.wording import counted
 from truestep.engine.batches import UNKNOWN, Making
 from truestep.engine.choices import Choice
 from truestep.engine.data.held_files import HeldFile, files_held_by
+
+if TYPE_CHECKING:
+    from truestep.engine.data.changing_list import ListOfData
 
 
 class MadeBatch(NamedTuple):
@@ -34,6 +37,8 @@ class BatchSource(SealedAttributes, ABC):
     num_batches: int | None
     num_samples: int | None
     choices: list[Choice]
+    lists: "Sequence[ListOfData]" = ()
+    """What the data is read from, where it may grow or change beside the training."""
     _files: Sequence[HeldFile] = ()
 
     @abstractmethod
@@ -52,9 +57,12 @@ class BatchSource(SealedAttributes, ABC):
         """Return what the ranks compare before they read it: the fingerprint, and what is looked at for several ranks only."""
         return self.fingerprint()
 
-    def hold_files(self, data: Any) -> None:
-        """Note the files that the data holds, as they are now."""
+    def note_holdings(self, data: Any) -> None:
+        """Note the files and lists that the data holds, as they are now."""
+        from truestep.engine.data.changing_list import lists_of_data  # only once there is data
+
         self._files = files_held_by(data)
+        self.lists = lists_of_data(data)
 
     def files(self) -> Sequence[HeldFile]:
         """Return them as they were then."""

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any, cast
 
+from truestep.core.wording import error_line
 from truestep.engine.data.progress import note_sample
 from truestep.engine.data.randomness import SampleRandomness
 
@@ -123,18 +124,12 @@ class StreamReader:
             return copy.deepcopy(state)
         except Exception as error:  # noqa: BLE001 -- many wrappers have the method and not the state; reading again needs none
             self._has_no_state = True
-            self._stateless = f"its own state can't be {how} ({_error_line(error)})"
+            self._stateless = f"its own state can't be {how} ({error_line(error)})"
 
     def stateless_now(self) -> str:
         """Return, once, why the stream can't be asked for its state; nothing where it can."""
         why, self._stateless = self._stateless, ""
         return why
-
-
-def _error_line(error: Exception) -> str:
-    """Return what was raised, in a line."""
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
 
 
 def has_stream_state(holder: Any) -> bool:

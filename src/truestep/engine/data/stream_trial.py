@@ -10,6 +10,7 @@ from typing import NamedTuple
 from truestep.checkpoints.tree import encode_state
 from truestep.core.errors import CheckpointError
 from truestep.core.system import close_off, open_connections
+from truestep.core.wording import error_line
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.patience import WaitingError, WorkerPatience
 from truestep.engine.data.stream_place import StreamPlace
@@ -54,7 +55,7 @@ def try_stream_state(
     except WaitingError as error:
         return StateTrial(False, f"its own state was not tried ({error})", was_left=True)
     except Exception as error:  # noqa: BLE001 -- whatever it is, reading again needs no state
-        return StateTrial(False, f"its own state could not be tried ({_cause(error)})")
+        return StateTrial(False, f"its own state could not be tried ({error_line(error)})")
     if faults:
         return StateTrial(False, faults[0])
     return StateTrial(True, "its own state was tried: it gives the batches that were read behind it")
@@ -90,11 +91,3 @@ def _patience(place: StreamPlace) -> WorkerPatience:
 QUIET, LEAST = 5.0, 20.0  # seconds without a sample or computing, and in all
 # a stream that takes longer to come back to its place is as well read again
 QUIET_UNKNOWN, MOST = 20.0, 120.0
-
-
-def _cause(error: Exception) -> str:
-    """Return what was raised; of an error in a worker, whose message is a traceback, the last line."""
-    lines = str(error).strip().splitlines() or [""]
-    if "Caught " in lines[0]:
-        return next((line for line in reversed(lines) if line.startswith(type(error).__name__)), lines[-1])
-    return f"{type(error).__name__}: {lines[0]}"

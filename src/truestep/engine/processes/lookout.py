@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.core.frames import line_of_user_code
 from truestep.engine.processes.asking import start_store_thread
+from truestep.engine.processes.left_loop import ENDED_ITS_LOOP
 from truestep.engine.processes.notes import RankSignOfLife
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ class RankLookout:
     def look(self) -> tuple[int | None, str] | None:
         """Give a sign of life; return the rank that is the cause (None: all together) and what is to be said of it."""
         world, now = self._world, time.monotonic()
-        where = f"{line_of_user_code() or 'at its end'} (step {world.step})"
+        where = place_of_rank(world)
         world.ask(lambda: world.notes.waits(self._meeting, self._what, now - self._begun, where))
         if self._is_elsewhere(world.ask(lambda: world.notes.waiting((world.rank + 1) % world.size))):
             return None, self._all_apart()
@@ -133,11 +134,21 @@ class RankLookout:
         return rank, self._world.notes.describe(rank, what)
 
 
+def place_of_rank(world: "World") -> str:
+    """Return the line of the user's code that waits, the step, and what ended this rank's loop just before."""
+    return f"{line_of_user_code() or 'at its end'} (step {world.step}){world.left_loop.told()}"
+
+
 def ranks_are_apart(places: Mapping[int, str]) -> str:
     """Say that the ranks have come to different places: by rank, for what, in which line and at which step."""
     listed = "; ".join(f"rank {rank}: {place}" for rank, place in places.items())
-    updating = [place.startswith("an update") for place in places.values()]
-    uneven = "" if all(updating) or not any(updating) else f" {_UNEVEN}"
+    updating, measuring = (
+        [place.startswith(what) for place in places.values()]
+        for what in ("an update", "a batch of an evaluation")
+    )
+    is_uneven = any(any(each) and not all(each) for each in (updating, measuring))
+    is_ended = any(ENDED_ITS_LOOP in place for place in places.values())
+    uneven = f" {_CAUGHT if is_ended else _UNEVEN}" if is_ended or is_uneven else ""
     statistics = [WITH_STATISTICS in place for place in places.values()]
     modes = f" {_MODES}" if all(updating) and any(statistics) and not all(statistics) else ""
     return (
@@ -149,6 +160,10 @@ def ranks_are_apart(places: Mapping[int, str]) -> str:
 
 
 _MODES = "Batch normalisation takes statistics of the batch on some ranks alone: call train() or eval() on all alike."
+_CAUGHT = (
+    "Code outside of a loop that catches what ended it hides that from the others: let it go on, `raise`, or catch it on every "
+    "rank."
+)
 _UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
 
 

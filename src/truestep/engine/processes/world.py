@@ -8,7 +8,6 @@ between two meetings, where all ranks are known to be at the same place.
 
 import atexit
 import os
-import re
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -24,9 +23,12 @@ from torch import Tensor
 from truestep.core.accelerator import done_so_far
 from truestep.core.errors import RankError
 from truestep.core.frames import line_of_user_code
+from truestep.core.leaving import exit_status
+from truestep.core.wording import error_line
 from truestep.engine.processes.asking import ask_rank_store, end_store_threads
 from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
-from truestep.engine.processes.lookout import RankLookout, rank_heartbeat, ranks_are_apart
+from truestep.engine.processes.left_loop import LeftLoop
+from truestep.engine.processes.lookout import RankLookout, place_of_rank, rank_heartbeat, ranks_are_apart
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import RankShare
@@ -88,6 +90,7 @@ class World:
         self.dividing: Group | None = None
         """The group by which torch gathers divided weights: of all runs, since each group keeps sockets open."""
         self._num_begun = 0
+        self.left_loop = LeftLoop(lambda: self._num_begun)
         self._is_mute = False  # the store does not answer
         self._is_closed = False
         self._open: WorldMeeting | None = None
@@ -280,8 +283,10 @@ class World:
         if isinstance(error, RankError):
             self.error = error
             return
+        if isinstance(error, SystemExit):
+            self.left_loop.note("", exit_status(error.code))
         place = line_of_user_code(error.__traceback__)
-        raised = f"raised {_first_line_of_error(error)}" + (f" (at {place})" if place else "")
+        raised = f"raised {error_line(error)}" + (f" (at {place})" if place else "")
         text = self.notes.describe(self.rank, raised)
         own = RankError(f"The ranks can't go on together: {text}.")
         self.error = own
@@ -331,7 +336,7 @@ class World:
 
     def apart(self, what: str) -> RankError:
         """Return the error for ranks that came to one meeting for different things."""
-        place = f"{what}, {line_of_user_code() or 'at its end'} (step {self.step})"
+        place = f"{what}, {place_of_rank(self)}"
         places = self.ask(lambda: self.notes.places(place))
         self.error = RankError(ranks_are_apart(dict(enumerate(places))))
         return self.error
@@ -365,7 +370,7 @@ class World:
         if self.rank == 0:
             # the store may be this process's, and the others have yet to read who failed
             time.sleep(PARTING_SECONDS)
-        os._exit(1)
+        os._exit(self.left_loop.status)
 
 
 def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
@@ -379,13 +384,3 @@ def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
-
-
-def _first_line_of_error(error: BaseException) -> str:
-    """Return an error's class and first line; torch puts a worker's traceback before it."""
-    name = type(error).__name__
-    told = f"{name}: {error}"
-    raised = (
-        re.findall(rf"^(?:[\w.]+\.)?({name}: .+)", told, re.MULTILINE) if "Original Traceback" in told else []
-    )
-    return str(raised[-1]) if raised else told.splitlines()[0]

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from truestep.core.buffers import spectral_norm_buffers
 from truestep.core.errors import RankError
+from truestep.core.wording import first_of
 from truestep.engine.buffer_rules import BUFFER_RULES, BufferRule
 from truestep.engine.processes.world import World
 
@@ -199,10 +200,9 @@ def refuse_other_buffers(
             )
     if not found:
         return
-    listed = ", ".join(text for _, text in found[:_NAMED])
-    more = f" and {len(found) - _NAMED} more" if len(found) > _NAMED else ""
+    listed = first_of([text for _, text in found], _NAMED)
     raise RankError(
-        f"In {what}, buffers are not the same on all ranks: {listed}{more}. Each rank's forward has filled them from its own "
+        f"In {what}, buffers are not the same on all ranks: {listed}. Each rank's forward has filled them from its own "
         "examples, so the training would depend on the number of ranks. Say what they are of the ranks' values: "
         f'run.learner(..., buffers={{"{found[0][0]}": "mean"}}) for a mean over the examples, "sum" for a sum of what each added, '
         '"own" for what each keeps for itself; or fill them from all examples, ts.gather(values).'

@@ -12,19 +12,29 @@ from torch.optim import Optimizer
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import counted
+from truestep.frameworks.accelerate.gradients import (
+    Stand,
+    held_gradients,
+    put_gradients_back,
+    stand_of_gradients,
+)
+from truestep.frameworks.accelerate.indices import foreign_count
 from truestep.frameworks.accelerate.prepared import (
     prepared_optimizers,
     refuse_stepped,
     refuse_unprepared,
     unkept_schedules,
 )
-from truestep.frameworks.beginning import Beginning
+from truestep.frameworks.attributes import PlainAttributes
+from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
+
+_MOST_WAITED = 64  # batches that a save waits for the end of an accumulation by hand
 
 
 class ExactResume(HelpfulAttributes):
@@ -68,80 +78,135 @@ class ExactResume(HelpfulAttributes):
         # Accelerate's loader drops what is done: of a stream it takes a pass with nothing left for an error
         self._passes = KeyedPasses(lambda *_: 0)
         self._epoch = self._batches = self._since = self._saved = 0
-        self._is_epoch_asked = self._is_in_pass = self._is_trained = False
-        self._is_save_called = self._is_body_saved = False
+        self._is_epoch_asked = self._is_trained = self._is_save_called = self._is_body_saved = False
         self._place: dict[str, Any] = {}
+        self._pass: object | None = None  # the one that is gone through
+        self._before_pass = self._place, self._since
+        self._stepped: dict[int, Stand] = {}  # in this body, by optimizer: gradients that it has used
         self._unkept: list[Any] | None = None
         self._watch_steps()
         self._load_state()
 
     def _load_state(self) -> None:
         begun, accelerator = self._begun, self._accelerator
-        begun.optimizers(prepared_optimizers(accelerator))
+        schedules = (*getattr(accelerator, "_schedulers", ()), *getattr(accelerator, "_custom_objects", ()))
+        begun.made(accelerator, made_optimizers(prepared_optimizers(accelerator)), made_schedules(schedules))
         begun.model(*getattr(accelerator, "_models", ()))
+        self._attributes = PlainAttributes(
+            {f"model{number}": each for number, each in enumerate(getattr(accelerator, "_models", ()))}
+        )
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
-        begun.seed()  # before Accelerate loads the streams
+        seeds = begun.seed()  # before Accelerate loads the streams
         if (newest := self._kept.newest) is not None:
             accelerator.load_state(str(newest.path))
             self._place, self._epoch, self._saved = newest.place, newest.place["pass"], newest.step
-            self._kept.say_going_on()
-        self._passes.begin(self._place)
+        begun.say_going_on()
+        self._passes.begin(self._place, seeds)
 
     def _watch_steps(self) -> None:
         """Have each prepared optimizer of torch's tell of its steps, as long as this lives."""
         mine = weakref.ref(self)
 
-        def tell(*_: Any) -> None:
+        def tell(optimizer: Optimizer, *_: Any) -> None:
             if (exact := mine()) is not None:
-                exact._take_note_of_step()
+                exact._take_note_of_step(optimizer)
 
-        optimizers = [each for each in prepared_optimizers(self._accelerator) if isinstance(each, Optimizer)]
-        self._hooks = [each.register_step_pre_hook(tell) for each in optimizers]
-        self._awaits_step = bool(optimizers)
+        self._optimizers = [
+            each for each in prepared_optimizers(self._accelerator) if isinstance(each, Optimizer)
+        ]
+        self._hooks = [each.register_step_post_hook(tell) for each in self._optimizers]
+        self._awaits_step = bool(self._optimizers)
 
-    def _take_note_of_step(self) -> None:
-        if self._is_in_pass and self._is_body_saved:
+    def _take_note_of_step(self, optimizer: Optimizer) -> None:
+        if self._pass is not None and self._is_body_saved:
             raise OptionError(
                 "An optimizer steps behind exact.save_state() in the body of `for batch in exact:`, so the batch would count as "
                 "done before it was trained on, and a killed run would leave it out. Make exact.save_state() the last line of the "
                 "body."
             )
         self._awaits_step = False
+        # it asks each gradient, so only where a save is near
+        self._stepped[id(optimizer)] = stand_of_gradients(optimizer) if self._since >= self._every else {}
 
     @property
     def epoch(self) -> int:
         """The pass that comes next, or is under way."""
+        if not self._is_epoch_asked:
+            self._kept.say_at_end(
+                f"exact.epoch is {self._epoch}, and no batch was taken from exact: range(exact.epoch, N) is empty for an N of at "
+                f"most {self._epoch}, so nothing was trained. Write a larger N, or give ExactResume an empty directory."
+                if self._epoch
+                else "no batch was taken from exact, so nothing was saved. Write for batch in exact:"
+            )
         self._is_epoch_asked = True
         return self._epoch
+
+    @property
+    def batch(self) -> int:
+        """How many batches of that pass are done: `for index, batch in enumerate(exact, exact.batch)`."""
+        return int(self._place.get("batches", 0)) if self._pass is None else self._batches
 
     def __len__(self) -> int:
         return len(self._loader)
 
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of a pass, of the first one after a resume those that are left."""
-        place, since, is_whole = self._place, self._since, False
-        self._batches, self._is_in_pass, self._is_trained = 0, True, False
+        holder: list[Any] = []
+        batches = self._batches_of_pass(holder)
+        holder.append(weakref.ref(batches))
+        return batches
+
+    def _batches_of_pass(self, holder: list[Any]) -> Iterator[Any]:
+        self._settle()  # somebody keeps an iterator, of which a batch was looked at
+        self._kept.take_note_of_use()
+        mine = self._pass = object()
+        self._before_pass = self._place, self._since
+        done, self._batches, self._is_trained, is_whole = self._place.get("batches", 0), 0, False, False
         self._passes.await_pass(self._epoch, lambda: self._loader)
         if hasattr(self._loader, "set_epoch"):
             self._loader.set_epoch(self._epoch)
         try:
             for batch in self._loader:
+                self._refuse_second_loop(mine)
                 self._batches += 1
-                if self._batches > place.get("batches", 0):
-                    self._go_on()
-                    self._refuse_never_saved(self._since >= self._every)
-                    self._since += 1
-                    self._is_body_saved = False
+                if self._batches > done:
+                    self._begin_body(done, holder)
                     yield batch
+            self._refuse_second_loop(mine)
             self._go_on()
             self._refuse_never_saved(self._since > 0)
             is_whole, self._awaits_step = True, False
         finally:
-            self._is_in_pass = False
-            if is_whole or self._is_trained or self._since > since + 1:
-                self._epoch += 1
-            else:  # somebody looked at a batch
-                self._place, self._since = place, since
+            if self._pass is mine:
+                self._settle(is_whole)
+
+    def _begin_body(self, done: int, holder: list[Any]) -> None:
+        if self._place and done and (count := foreign_count(holder[0](), done)):
+            sys.stderr.write(
+                f"truestep: {count}(...) counts the batches of exact from its own top, and this epoch goes on behind batch {done}. "
+                "Write enumerate(exact, exact.batch), or itertools.islice(exact, N - exact.batch).\n"
+            )
+        self._go_on()
+        self._refuse_never_saved(self._since >= self._every)
+        self._since += 1
+        self._is_body_saved = False
+        self._stepped.clear()
+
+    def _settle(self, is_whole: bool = False) -> None:
+        """End the pass that is gone through: as one that was trained on, or as a look at a batch."""
+        place, since = self._before_pass
+        if self._pass is not None and (is_whole or self._is_trained or self._since > since + 1):
+            self._epoch += 1
+        elif self._pass is not None:
+            self._place, self._since = place, since
+        self._pass = None
+
+    def _refuse_second_loop(self, mine: object) -> None:
+        if self._pass is not mine:
+            raise OptionError(
+                "A second loop over exact began within this one, so where it stands is lost. Look at a batch by next(iter(exact)) "
+                "before the loop, or take it from a loader of its own."
+            )
 
     def save_state(self, *given: Any) -> bool:
         """Save where it is time, between two accumulations; call it at the end of each batch's body. Returns whether it did."""
@@ -150,9 +215,10 @@ class ExactResume(HelpfulAttributes):
                 f"exact.save_state() takes no folder, and was given {given[0]!r}: it saves in {self._kept.directory}, which "
                 "ts.accelerate.ExactResume was given. Write exact.save_state()."
             )
-        if not self._is_in_pass:
+        if self._pass is None:
             raise OptionError(
-                "exact.save_state() stands outside `for batch in exact:`, which counts what is done. Take the batches from exact, "
+                "exact.save_state() stands outside `for batch in exact:`, which counts what is done, or behind a second loop over "
+                "exact. Take the batches from exact, "
                 "and not from the loader, and make it the last line of that loop's body."
             )
         if not self._is_save_called:
@@ -160,12 +226,16 @@ class ExactResume(HelpfulAttributes):
         self._is_save_called = self._is_body_saved = self._is_trained = True
         if self._since < self._every or self._awaits_step or not self._accelerator.sync_gradients:
             return False
+        held, is_accumulating = held_gradients(self._optimizers, self._stepped)
+        if is_accumulating and self._since < self._every + _MOST_WAITED:
+            return False
         if self._unkept is None:
             self._unkept = unkept_schedules(self._accelerator)
         refuse_stepped(self._unkept)
         self._saved += self._since
         self._since = 0
         place = {**self._passes.place(self._batches), **self._begun.facts}
+        place |= {"gradients": held, "attributes": self._attributes.changed()}
         place["random"] = loop_random_state(self._accelerator.device)
         with self._kept.saving(self._saved, place) as folder:
             self._accelerator.save_state(str(folder / "accelerate"))
@@ -181,8 +251,11 @@ class ExactResume(HelpfulAttributes):
     def _go_on(self) -> None:
         """Put the streams where they were at the save, once: the code before the loop may have drawn."""
         self._passes.stop_waiting()
+        self._begun.first_batch()
         if self._place:
             set_loop_random_state(self._place["random"], self._accelerator.device)
+            self._attributes.put_back(self._place.get("attributes", {}))
+            put_gradients_back(self._optimizers, self._place.get("gradients", {}))
             self._place = {}
 
     def _refuse_never_saved(self, is_time: bool) -> None:

@@ -18,7 +18,7 @@ from torch.utils import _pytree as pytree
 from truestep.core.errors import ModelError, OptionError, nearest_names, needs_extra
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
-from truestep.core.wording import byte_size
+from truestep.core.wording import byte_size, error_line
 from truestep.model.calling import (
     Arguments,
     forward_arguments,
@@ -185,8 +185,7 @@ def _reason(error: BaseException) -> str:
     """Return the first line that says something, of the innermost cause."""
     while error.__cause__ is not None:
         error = error.__cause__
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0][:300] if lines else ''}"
+    return error_line(error)[:300]
 
 
 def _compare(module: nn.Module, arguments: Arguments, session: Any) -> Comparison:

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
+from truestep.core.tensor_bytes import times_written
 from truestep.model.calling import Arguments, ModulePath, forward_tensors, run_forward, summary_shapes
 from truestep.model.graph.backward import AutogradGraphCollector, autograd_storage_id
 from truestep.model.graph.tree import GraphNode, ModuleCall, TracedGraph
@@ -45,10 +46,10 @@ class _ForwardTracer(TorchFunctionMode):
     # ------------------------------------------------------------------ operations
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        inputs = [(tensor, _version(tensor)) for tensor in forward_tensors((args, kwargs or {}))]
+        inputs = [(tensor, times_written(tensor)) for tensor in forward_tensors((args, kwargs or {}))]
         result = func(*args, **(kwargs or {}))
         outputs = forward_tensors(result)
-        changed = [tensor for tensor, version in inputs if _version(tensor) != version]
+        changed = [tensor for tensor, version in inputs if times_written(tensor) != version]
         if outputs or changed:
             self._add_node(func.__name__.strip("_"), [tensor for tensor, _ in inputs], outputs, changed)
         return result
@@ -129,7 +130,3 @@ class _ForwardTracer(TorchFunctionMode):
 def _input_name(arguments: Arguments, tensor: Tensor, number: int) -> str:
     named = next((key for key, value in arguments[1].items() if value is tensor), None)
     return named or ("input" if len(forward_tensors(arguments)) == 1 else f"input {number}")
-
-
-def _version(tensor: Tensor) -> int:
-    return 0 if tensor.is_inference() else tensor._version

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from truestep.core.accelerator import wait_for
 from truestep.core.errors import ModelError, OptionError, check_choice, check_number, nearest_names
 from truestep.core.results import RenderableType, Result
+from truestep.core.wording import error_line
 from truestep.model.calling import (
     Arguments,
     ModulePath,
@@ -19,13 +20,13 @@ from truestep.model.calling import (
     run_forward,
     undisturbed_model,
 )
-from truestep.model.summaries.copies import sized_by_batch
 from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
 from truestep.model.summaries.memory import (
     PRECISIONS,
     OptimizerMaker,
     TrainingMemory,
     optimizer_maker,
+    sized_by_batch,
     training_memory,
 )
 
@@ -142,7 +143,7 @@ def _memory(
             found = training_memory(module, arguments, optimizer, precision, with_values=with_values)
             return found, [_WITH_VALUES] if with_values else []
         except Exception as error:  # noqa: BLE001 - the forward ran: what fails is its training, which was not asked for
-            reason = f"{type(error).__name__}: {error}".splitlines()[0]
+            reason = error_line(error)
     return None, [f"The memory of training is not known: a training step fails ({reason[:150]})."]
 
 

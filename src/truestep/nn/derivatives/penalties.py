@@ -30,6 +30,10 @@ _INSTEAD = "Give dense floating-point tensors (images.float() / 255, embedded to
 def _factor_by_place(after_critic: tuple[Any, ...]) -> str | None:
     """Return what to write where the number behind the examples is the penalty's factor, as other code takes it."""
     factor = after_critic[2] if len(after_critic) > 2 else None
+    return _said_of_factor(factor)
+
+
+def _said_of_factor(factor: object) -> str | None:
     if isinstance(factor, bool) or not isinstance(factor, int | float):
         return None
     return (
@@ -80,6 +84,8 @@ def gradient_penalty(
     check_choice("ts.gradient_penalty", "sides", sides, SIDES)
     check_number("ts.gradient_penalty", "target", target, example=1.0, least=0)
     _check_callable(critic, target)
+    if said := _said_of_factor(fake):
+        raise OptionError(said)
     points = _points(real, fake, at)
     positional, named = _further_arguments(conditions)
     with undisturbed_derivatives(critic, points[0].device, "a penalty of one example is not its own"):

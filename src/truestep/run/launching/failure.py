@@ -67,8 +67,9 @@ def _traceback_in_error_file(failure: Any) -> str:
 
 
 def _newest_log(logs: Path, local_rank: int) -> Path | None:
-    found = list(logs.glob(f"*/attempt_*/{local_rank}/stderr.log"))
-    return max(found, key=lambda path: int(path.parts[-3].removeprefix("attempt_")), default=None)
+    # the folder may hold those of earlier launches, whose attempts have the same numbers
+    found = logs.glob(f"*/attempt_*/{local_rank}/stderr.log")
+    return max(found, key=lambda path: path.stat().st_mtime_ns, default=None)
 
 
 def describe_deaths(deaths: list[LaunchedDeath]) -> str:

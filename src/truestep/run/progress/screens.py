@@ -141,18 +141,14 @@ def progress_html(reading: ProgressReading) -> str:
     )
 
 
-def progress_in_notebook() -> bool:
-    """Whether this is a kernel with cells, such as Jupyter's, rather than IPython on a terminal."""
-    ipython = sys.modules.get("IPython")
-    shell = ipython.get_ipython() if ipython is not None else None
-    return getattr(shell, "kernel", None) is not None
-
-
 def progress_display_for(stream: TextIO | None) -> ProgressDisplay:
     """Return the place to show progress that suits the stream."""
+    from truestep.run.notebook import notebook_shell  # here, so that the name of a run loads few modules
+
     if stream is None:
         return SilentProgress()
-    if stream is sys.stderr and progress_in_notebook():
+    # a kernel with cells, such as Jupyter's, and not IPython on a terminal
+    if stream is sys.stderr and getattr(notebook_shell(), "kernel", None) is not None:
         return NotebookProgress()
     if stream.isatty() and os.environ.get("TERM") not in ("dumb", "unknown"):
         return TerminalProgress(stream)

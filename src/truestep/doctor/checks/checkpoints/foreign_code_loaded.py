@@ -1,16 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """torch.load that runs what the file says."""
 
-import ast
-import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
-from truestep.doctor.source.values import argument, literal, parts_given
-
-_FETCHES = re.compile(r"(^|_)(download|fetch|urlretrieve|urlopen)(_|$)")
+from truestep.doctor.source.values import argument, literal
 
 
 class ForeignCodeLoaded(SourceCheck):
@@ -37,13 +32,4 @@ class ForeignCodeLoaded(SourceCheck):
         """Report the literal False."""
         for call in module.calls("torch.load"):
             if literal(module, argument(call, None, "weights_only")) is False:
-                severity = RISK if _is_downloaded(module, call) else ADVICE
-                yield At(call, "weights_only=False runs whatever code the file names.", severity)
-
-
-def _is_downloaded(module: SourceModule, call: ast.Call) -> bool:
-    """Tell a file that the program fetches: its own checkpoints are as safe as its code."""
-    made = [
-        each for part in parts_given(module, call) if isinstance(part, ast.Call) for each in walk(part.func)
-    ]
-    return any(_FETCHES.search(getattr(each, "attr", getattr(each, "id", ""))) for each in made)
+                yield At(call, "weights_only=False runs whatever code the file names.", ADVICE)

@@ -4,9 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
-from truestep.doctor.finding import Severity
-from truestep.doctor.source.checkpoints import is_same_file
+from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.frames import CallFrame, LocatedExpression
 from truestep.doctor.source.module import SourceModule
@@ -48,6 +46,8 @@ class InterruptSwallowed(SourceCheck):
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a save of several states in such a handler; weights alone disagree with nothing."""
+        if not _is_gone_on_from(module):
+            return
         frames = CallFrames(module.resolver)
         for handler in module.all(ast.ExceptHandler):
             named = ast.unparse(handler.type) if handler.type is not None else ""
@@ -56,10 +56,8 @@ class InterruptSwallowed(SourceCheck):
             scope = module.scope(handler)
             frame = CallFrame(scope if isinstance(scope, Function) else None)
             for call in module.inside(handler, ast.Call):
-                saves = [each for each in _saves(frames, call, frame) if _holds_several(frames, each)]
-                told = [_gone_on_from(module, frames, each) for each in saves]
-                if severity := next(iter(sorted(filter(None, told), key=(RISK, QUESTION).index)), None):
-                    yield At(call, "The state is saved wherever Ctrl-C happened to strike.", severity)
+                if any(_holds_several(frames, each) for each in _saves(frames, call, frame)):
+                    yield At(call, "The state is saved wherever Ctrl-C happened to strike.", QUESTION)
 
 
 def _saves(
@@ -87,16 +85,9 @@ def _holds_several(frames: CallFrames, save: LocatedExpression) -> bool:
     )
 
 
-def _gone_on_from(module: SourceModule, frames: CallFrames, save: LocatedExpression) -> Severity | None:
-    """Return how sure it is that the program goes on from the file: it loads it itself, or a file that is not named."""
-    assert isinstance(save.node, ast.Call)
+def _is_gone_on_from(module: SourceModule) -> bool:
+    """Tell a program that loads a file, and a few lines of one: what goes on from theirs is not among them."""
     files = module.program.linked
-    path = argument(save.node, 1, "f")
-    written = frames.origin(LocatedExpression(path, save.context)).node if path is not None else None
-    loads = [call for file in files for call in file.calls("torch.load")]
-    read = [each for each in (argument(call, 0, "f") for call in loads) if each is not None]
-    if written is not None and any(is_same_file(module, written, each) for each in read):
-        return RISK
-    if any(file.read_under("backward") for file in files):
-        return QUESTION if loads else None
-    return RISK  # a few lines of a program: what goes on from the file is not among them
+    return any(file.calls("torch.load") for file in files) or not any(
+        file.read_under("backward") for file in files
+    )

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.values import argument, literal
@@ -49,7 +49,7 @@ class KeysDroppedSilently(SourceCheck):
             ):
                 text = "strict=False drops keys that don't fit without a word: perhaps all of them."
                 # what the file and the model hold can't be read
-                yield At(call, text, RISK if isinstance(parent, ast.Assign) else QUESTION)
+                yield At(call, text, QUESTION)
 
 
 def _is_chosen(module: SourceModule, call: ast.Call) -> bool:

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import BUG, QUESTION, At, SourceCheck
+from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import given_to, method_of
@@ -56,7 +56,7 @@ class SequenceAxesExchanged(SourceCheck):
                 if packed != bool(constant(mode)) and not _is_turned(module, call):
                     text = f"Packed with batch_first={packed}, unpacked with batch_first={not packed}."
                     # steps first in and examples first out may be meant: the axes are turned on the way
-                    yield At(call, text, BUG if packed else QUESTION)
+                    yield At(call, text, RISK if packed else QUESTION)
 
 
 def _is_turned(module: SourceModule, unpack: ast.Call) -> bool:

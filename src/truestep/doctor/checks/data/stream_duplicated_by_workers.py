@@ -8,7 +8,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SPLIT_WORKERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class
-from truestep.doctor.source.options import destination
+from truestep.doctor.source.options import option_defaults
 from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
 
@@ -72,7 +72,7 @@ def _usual_value(module: SourceModule, node: ast.expr | None) -> tuple[object, b
     owner = module.classes.of(node.value)
     if owner is not None:
         return _of_field(module, owner, node.attr)
-    defaults = module.program.answer(_defaults_of_commands)
+    defaults = module.program.answer(option_defaults)
     return defaults.get(node.attr), False
 
 
@@ -87,14 +87,3 @@ def _of_field(module: SourceModule, owner: Class, name: str) -> tuple[object, bo
     if any(call.args or forwards_all(call) or argument(call, None, name) is not None for call in made):
         return None, False
     return found.pop(), bool(made)
-
-
-def _defaults_of_commands(files: list[SourceModule]) -> dict[str, object]:
-    """Return the defaults of `parser.add_argument("--num-workers", default=4)` by the attribute they become."""
-    found: dict[str, object] = {}
-    for module in files:
-        for call in module.method_calls("add_argument"):
-            name, default = destination(call), constant(argument(call, None, "default"))
-            if name is not None and default is not None:
-                found[name] = default
-    return found

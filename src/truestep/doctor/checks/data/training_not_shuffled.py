@@ -6,31 +6,27 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import (
     LOADER,
     RUN,
     is_one_batch,
-    is_out_of_sight,
     num_batches,
     rows_behind,
     source_of,
     tensors_of,
 )
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression
-from truestep.doctor.source.loaders import is_learned_from_here, made_in, trained_on, value_in
+from truestep.doctor.source.loaders import made_in, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, dotted, last_part, walk
+from truestep.doctor.source.names import Function, dotted, last_part, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 TRAINING = re.compile(r"(^|_)train", re.IGNORECASE)
 MEASURING = re.compile(r"(^|_)(eval|evaluation|test|val|stats?)(_|$)", re.IGNORECASE)
-_EVALUATED = re.compile(
-    r"(^|_)(test|val|valid|validation|eval|evaluation|dev)(_?(data)?loader|_|$)", re.IGNORECASE
-)
 
 _DRAWS = re.compile(
     r"(random|numpy\.random|secrets)\.(randint|randrange|choice|choices|sample|permutation|shuffle|randbelow)$"
@@ -38,7 +34,6 @@ _DRAWS = re.compile(
 )
 
 _MIXED_BEFORE = 4  # wrappings and cuts between the rows and the loader
-_MIXED_FAR_BEFORE = 20  # and what reads them: names of files, a table, its split
 
 _MEASURES = ("len", "print", "str", "repr", "type")  # what asks about a loader and draws nothing from it
 
@@ -58,7 +53,7 @@ class TrainingNotShuffled(SourceCheck):
     Fix: shuffle=True, or a sampler.
 
     Evidence: THUDM/CogDL 281f4742 examples/graphmae/main_graph.py:140; corpus, 186 repositories, beds A, B, C,
-    D, E, F, G, H, I, K, L, M, N, O, P: 30 true, 20 debatable, 34 false.
+    D, E, F, G, H, I, K, L, M, N, O, P, Q: 32 true, 20 debatable, 35 false.
     """
 
     code = "DATA001"
@@ -76,12 +71,10 @@ class TrainingNotShuffled(SourceCheck):
             node = _ordered_by(module, each)
             if node is not None and node not in told:
                 told.add(node)
-                # what is named for training alone may be for a mean of the data, a look at them, or a library
-                asks = each not in trained or _may_be_meant(module, each.node, node)
-                text = "The training loader yields the data in its own order."
-                yield At(node, text, QUESTION if asks else RISK)
+                # the order may be wanted, or random already
+                yield At(node, "The training loader yields the data in its own order.", QUESTION)
         for call in dict.fromkeys(_learned_from(module)):
-            yield At(call, "The training batches come in the data's own order.", RISK)
+            yield At(call, "The training batches come in the data's own order.", QUESTION)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Shuffle."""
@@ -95,50 +88,6 @@ class TrainingNotShuffled(SourceCheck):
         ):
             raise SourceRewriteError
         return [with_keyword(module, node, "shuffle", "True")]
-
-
-def _may_be_meant(module: SourceModule, loader: ast.expr, node: ast.expr) -> bool:
-    """Tell an order that may be wanted, or that is random already."""
-    rows = argument(loader, 0, "dataset") if isinstance(loader, ast.Call) else None
-    is_given = isinstance(node, ast.Call) and argument(node, 2, "shuffle") is not None
-    return (
-        _is_mixed(module, rows, is_given)
-        or _is_for_measuring(module, node)
-        or _is_tried_out(module, node)
-        or _is_series(module, rows)
-        or _may_be_drawn(module, rows)
-    )
-
-
-def _is_tried_out(module: SourceModule, node: ast.expr) -> bool:
-    """Tell a loader of `if __name__ == "__main__":` in a file that others import: its own try, and no training."""
-    tests = [each.test for each in module.ancestors(node) if isinstance(each, ast.If)]
-    return module.program.is_imported() and any("__name__" in ast.unparse(each) for each in tests)
-
-
-def _is_series(module: SourceModule, data: ast.expr | None) -> bool:
-    """Tell a data set of windows of a series: `self.x[index : index + 9]`."""
-    owners = [module.classes.of(each) for each in rows_behind(module, data)] if data is not None else []
-    methods = [module.classes.method(each, "__getitem__") for each in owners]
-    return any(map(_gives_windows, methods))
-
-
-def _gives_windows(method: Function | None) -> bool:
-    asked = method.args.args[1].arg if method is not None and len(method.args.args) == 2 else None
-    cuts = [each for each in walk(method) if isinstance(each, ast.Slice)] if method is not None else []
-    return any(
-        isinstance(each, ast.Name) and each.id == asked
-        for cut in cuts
-        if cut.lower is not None and cut.upper is not None
-        for each in walk(cut)
-    )
-
-
-def _is_for_measuring(module: SourceModule, node: ast.expr) -> bool:
-    """Tell a loader that is named for an evaluation, and that a loop learns from only where a test says so."""
-    names = _names(module, node) if isinstance(node, ast.Call) else []
-    measures = any(_EVALUATED.search(name) and not TRAINING.search(name) for name in names)
-    return measures and isinstance(node, ast.Call) and not is_learned_from_here(module, node)
 
 
 def _trains(module: SourceModule) -> bool:
@@ -200,88 +149,8 @@ def _ordered_by(module: SourceModule, loader: LocatedExpression) -> ast.expr | N
     return call if shuffle is None or _is_off(module, shuffle, context) else None
 
 
-def _is_mixed(module: SourceModule, data: ast.expr | None, is_given: bool) -> bool:
-    """Tell rows that were put in a random order, once, be they read, cut or wrapped behind.
-
-    What a split for an evaluation mixes is known to be so only where the loader's order is given.
-    """
-
-    def behind(each: ast.expr) -> list[ast.expr]:
-        return [*_with_definitions(module, each), *_rows_in(module, each)]
-
-    reached = each_once([data] if data is not None else [], behind, _MIXED_FAR_BEFORE)
-    return any(_is_parted(module, each) or (is_given and _mixes(module, each)) for each in reached)
-
-
-def _is_parted(module: SourceModule, form: ast.expr) -> bool:
-    """Tell `random_split(rows, sizes)`, whose parts are in a random order."""
-    return isinstance(form, ast.Call) and module.qualify(form.func) == "torch.utils.data.random_split"
-
-
-def _rows_in(module: SourceModule, form: ast.expr) -> list[ast.expr]:
-    """Return what a value has its rows of: `x` of `x[:9]`, `x.values`, `x.copy()`, `np.array(x)` and `[f(i) for i in x]`."""
-    match form:
-        case ast.Subscript(value=inner) | ast.Attribute(value=inner):
-            return [inner]
-        case ast.ListComp(generators=[each]):
-            return [each.iter]
-        case ast.Call(func=ast.Attribute(value=inner), args=args) if module.qualify(form.func) is None:
-            return [inner, *args[:1]]
-        case ast.Call(args=args):
-            return args[:1]
-        case ast.Name():
-            made = [each.value for each in module.resolver.reaching(form) if each.how == "unpack"]
-            return [
-                each
-                for each in made
-                if each is not None and (_mixes(module, each) or _is_parted(module, each))
-            ]
-    return []
-
-
-def _mixes(module: SourceModule, form: ast.expr) -> bool:
-    """Tell `rows[torch.randperm(n)]`, `train_test_split(rows)` and `shuffle(rows)` of scikit-learn's."""
-    if isinstance(form, ast.Subscript):
-        return _is_random(module, form.slice)
-    name = (module.qualify(form.func) or "") if isinstance(form, ast.Call) else ""
-    if not isinstance(form, ast.Call) or not name.startswith("sklearn."):
-        return False
-    is_split = (
-        name.endswith(".train_test_split") and literal(module, argument(form, None, "shuffle")) is not False
-    )
-    return is_split or name == "sklearn.utils.shuffle"
-
-
 def _with_definitions(module: SourceModule, node: ast.expr) -> list[ast.expr]:
     return [node, *(value for value in module.definitions(node) if value is not None)]
-
-
-def _is_random(module: SourceModule, order: ast.expr) -> bool:
-    parts = [part for each in _with_definitions(module, order) for part in walk(each)]
-    called = [module.qualify(part.func) or "" for part in parts if isinstance(part, ast.Call)]
-    return any(name.rpartition(".")[2] in ("randperm", "permutation") for name in called)
-
-
-def _may_be_drawn(module: SourceModule, data: ast.expr | None) -> bool:
-    """Tell rows of a class out of sight, or picked from a table in a program with one that draws its own places."""
-    return data is not None and any(
-        is_out_of_sight(module, each) or (_is_picked(module, each) and module.program.answer(_some_draw))
-        for each in rows_behind(module, data)
-    )
-
-
-def _is_picked(module: SourceModule, made: ast.expr) -> bool:
-    """Tell `TABLE[name](root)`."""
-    return (
-        isinstance(made, ast.Call)
-        and isinstance(made.func, ast.Subscript)
-        and module.classes.of(made) is None
-    )
-
-
-def _some_draw(files: list[SourceModule]) -> bool:
-    """Tell whether a class of the program gives rows that it draws."""
-    return any(_draws_rows(file, each) for file in files for each in file.named_classes)
 
 
 def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
@@ -289,11 +158,6 @@ def _draws_by_itself(module: SourceModule, data: ast.expr) -> bool:
     owner = module.classes.of(data)
     method = module.classes.method(owner, "__getitem__")
     return method is not None and _reads_no_index(module, method)
-
-
-def _draws_rows(module: SourceModule, owner: Class) -> bool:
-    method = module.classes.method(owner, "__getitem__")
-    return method is not None and _draws(module, method) and _reads_no_index(module, method)
 
 
 def _reads_no_index(module: SourceModule, method: Function) -> bool:

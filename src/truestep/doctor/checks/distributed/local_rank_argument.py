@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import argument, constant
 
@@ -28,8 +28,8 @@ class LocalRankArgument(SourceCheck):
     Fix: int(os.environ["LOCAL_RANK"]).
 
     Evidence: Project-MONAI/tutorials b3c6c998 deepedit/ignite/train.py:407; Project-MONAI/tutorials b3c6c998
-    deepgrow/ignite/train.py:386; corpus, 186 repositories, beds B, C, D, F, G, H, I, K, L, M, N, O, P: 19 true,
-    19 debatable, 7 false.
+    deepgrow/ignite/train.py:386; corpus, 186 repositories, beds B, C, D, F, G, H, I, K, L, M, N, O, P, Q: 19
+    true, 21 debatable, 9 false.
     """
 
     code = "DIST004"
@@ -45,4 +45,4 @@ class LocalRankArgument(SourceCheck):
             names = [each.value for each in call.args if isinstance(each, ast.Constant)]
             required = constant(argument(call, None, "required")) is True  # then its absence is no secret
             if any(name in ("--local_rank", "--local-rank") for name in names) and not required:
-                yield At(call, "torchrun passes no such argument: the default is used on every rank.", RISK)
+                yield At(call, "torchrun passes no such argument: the default is used on every rank.", ADVICE)

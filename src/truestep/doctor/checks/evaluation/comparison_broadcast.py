@@ -7,7 +7,7 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import BUG, At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, row_or_column
@@ -55,7 +55,9 @@ class ComparisonBroadcast(SourceCheck, Watcher):
             if _is_counted(module, left) or _is_counted(module, right):
                 continue  # `labels[:, None] == torch.arange(10)`: one column for each class
             if {row_or_column(module, left), row_or_column(module, right)} == {ROW, COLUMN}:
-                yield At(node, "(batch,) is compared with (batch, 1): each prediction with every label.")
+                yield At(
+                    node, "(batch,) is compared with (batch, 1): each prediction with every label.", RISK
+                )
 
     def on_operation(
         self, history: WatchHistory, origin: WatchedOrigin, given: list[Tensor], result: Any

@@ -57,7 +57,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
 
     Fix: net.train() after each evaluation, before the next batch is trained on.
 
-    Evidence: corpus, 186 repositories, beds B, C, E, F, G, H, I, M, N, P: 18 true, 2 debatable, 6 false.
+    Evidence: corpus, 186 repositories, beds B, C, E, F, G, H, I, M, N, P, Q: 19 true, 2 debatable, 7 false.
     """
 
     code = "EVAL003"

@@ -38,8 +38,8 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
     Fix: give cross entropy the raw outputs; use softmax only to show probabilities.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:100; eriklindernoren/PyTorch-
-    GAN 36d3c77e implementations/infogan/infogan.py:111; 186 repositories, beds A, C, E, F, G, H, I, K, M, N, P:
-    45 true, 3 debatable, 1 false.
+    GAN 36d3c77e implementations/infogan/infogan.py:111; 186 repositories, beds A, C, E, F, G, H, I, K, M, N, P,
+    Q: 54 true, 3 debatable, 1 false.
     """
 
     code = "LOSS001"

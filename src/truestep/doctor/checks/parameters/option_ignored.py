@@ -20,6 +20,10 @@ _MATTERS = frozenset((
 ))  # fmt: skip
 
 
+_KEEPS_ALL = frozenset(
+    ("save_hyperparameters", "register_to_config")
+)  # every argument, as self.hparams or self.config
+_KEPT = ("hparams", "config")
 _NEUTRAL = (None, 0, 1)  # no weights, no dropout, a factor of one
 
 
@@ -48,7 +52,7 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N: 33 true, 11 debatable, 1 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q: 34 true, 11 debatable, 3 false.
     """
 
     code = "PARAM038"
@@ -139,12 +143,27 @@ def _ignored(module: SourceModule, function: ast.FunctionDef, name: str) -> ast.
     reads = [each for each in walk(function) if isinstance(each, ast.Name) and each.id == name]
     reads = [each for each in reads if isinstance(each.ctx, ast.Load)]
     if not reads:
-        return None if "locals" in names_read(function) else function
+        is_used = "locals" in names_read(function) or (
+            _keeps_all(function) and (_is_read(module, function, name) or _is_handed_on(module))
+        )
+        return None if is_used else function
     node = module.statement(reads[0])
     stored = (
         isinstance(node, ast.Assign) and dotted(node.targets[0]) == f"self.{name}" and node.value is reads[0]
     )
     return node if stored and len(reads) == 1 and not _is_read(module, function, name) else None
+
+
+def _keeps_all(function: ast.FunctionDef) -> bool:
+    """Tell whether a library keeps what a constructor is given: `self.save_hyperparameters()`."""
+    return any(getattr(each, "attr", getattr(each, "id", "")) in _KEEPS_ALL for each in walk(function))
+
+
+def _is_handed_on(module: SourceModule) -> bool:
+    """Tell whether the program reads all that was kept at once: `Sampler(**self.hparams)`, `vars(self.hparams)`."""
+    kept = [each for name in _KEPT for each in module.program.attributes_read.get(name, ())]
+    above = [module.home(each).parents[each] for each in kept]
+    return not all(isinstance(each, (ast.Attribute, ast.Subscript)) for each in above)
 
 
 def _is_read(module: SourceModule, function: ast.FunctionDef, name: str) -> bool:

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from truestep.core.tensor_bytes import times_written
 from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.runtime.looking import times_written
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:

@@ -6,10 +6,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from truestep.core.frames import is_library_file
+from truestep.core.tensor_bytes import times_written
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.looking import times_written
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:

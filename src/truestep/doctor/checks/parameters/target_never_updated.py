@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.source.actions import FOLLOW
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
@@ -51,7 +51,7 @@ class TargetNeverUpdated(SourceCheck):
                 "copy.deepcopy",
             )
             if copied and _NAME.search(name.rsplit(".", 1)[-1]) and self._only_applied(module, name):
-                yield At(statement, f"{name!r} is applied, and nothing ever updates it.", RISK)
+                yield At(statement, f"{name!r} is applied, and nothing ever updates it.", QUESTION)
 
     def _only_applied(self, module: SourceModule, name: str) -> bool:
         """Each use but for the assignment is a call, or a change of mode."""

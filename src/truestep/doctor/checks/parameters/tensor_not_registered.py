@@ -5,10 +5,10 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, walk
+from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
@@ -19,9 +19,6 @@ _MASKS = {
 }
 _SAME = operations(numbers="kept itself home moved rounded whole indices") - operations(graph="left")
 _WRAPS = ("torch.nn.Parameter", "torch.nn.parameter.Parameter", "torch.autograd.Variable")
-_MOVES_OR_SAVES = operations(numbers="moved rounded") | {
-    *("mps", "state_dict", "load_state_dict", "torch.save", "fit", "prepare")
-}
 _PLACED = operations(numbers="moved measured")  # asked of where it is used: its author knows
 
 
@@ -50,7 +47,7 @@ class TensorNotRegistered(SourceCheck):
 
     Fix: self.register_buffer("name", tensor) for constants, nn.Parameter(tensor) for what is trained.
 
-    Evidence: corpus, 186 repositories, beds A, C, D, E, G, I, K, N: 10 true, 22 debatable, 5 false.
+    Evidence: corpus, 186 repositories, beds A, C, D, E, G, I, K, N, Q: 11 true, 22 debatable, 9 false.
     """
 
     code = "PARAM002"
@@ -71,8 +68,7 @@ class TensorNotRegistered(SourceCheck):
                     node, scope = bindings[0].node, module.scope(bindings[0].node)
                     if getattr(scope, "name", "") == "__init__" and self._used(module, owner, name, scope):
                         text = f"self.{name} is a plain tensor: .to() and state_dict() miss it."
-                        is_meant = _is_placed(module, value) or _stays(module, owner)
-                        yield At(node, text, ADVICE if is_meant else RISK)
+                        yield At(node, text, ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Register it as a buffer."""
@@ -158,34 +154,6 @@ def _is_one_number(module: SourceModule, value: ast.expr) -> bool:
     if isinstance(given, ast.BinOp):
         return constant(given.left) is not None or constant(given.right) is not None
     return isinstance(constant(given), (int, float))
-
-
-def _is_placed(module: SourceModule, value: ast.expr) -> bool:
-    """Tell what the class itself puts where it has found its device, or is given it, or whose form can't be seen."""
-    if isinstance(value, ast.BinOp):
-        return _is_placed(module, value.left) or _is_placed(module, value.right)
-    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _SAME:
-        device = dotted(value.args[0]) if value.args else None
-        is_given = (
-            device is not None and "." not in device and "type" not in device and value.func.attr == "to"
-        )
-        if value.func.attr == "cuda" or is_given or (device or "").startswith("self."):
-            return True
-        value = value.func.value
-    given = argument(value, 0, "data") if isinstance(value, ast.Call) else None
-    made = module.qualify(value.func) if isinstance(value, ast.Call) else None
-    return made == "torch.tensor" and isinstance(seen_through(module, given), (ast.Name, ast.Attribute))
-
-
-def _stays(module: SourceModule, owner: ast.ClassDef) -> bool:
-    """Tell a class of which objects are made in a program that moves and saves nothing: a filter, a self-check."""
-    is_made = any(
-        module.classes.named(call.func) is owner
-        for each in module.program.linked
-        for call in each.all(ast.Call)
-        if last_part(call.func) == owner.name
-    )
-    return is_made and not module.program.called_anywhere(*_MOVES_OR_SAVES)
 
 
 def _registered(module: SourceModule, owner: ast.ClassDef) -> set[object]:

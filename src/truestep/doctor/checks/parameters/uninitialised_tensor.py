@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
@@ -30,7 +30,7 @@ class UninitialisedTensor(SourceCheck):
 
     Evidence: Project-MONAI/tutorials b3c6c998
     competitions/kaggle/RANZCR/4th_place_solution/models/seg_model.py:228; corpus, 186 repositories, beds K, L,
-    N: 5 true, 7 false.
+    N, Q: 5 true, 8 false.
     """
 
     code = "PARAM011"
@@ -51,7 +51,7 @@ class UninitialisedTensor(SourceCheck):
                 yield At(
                     call,
                     f"This makes {value} uninitialised numbers, not the value {value}.",
-                    RISK,
+                    QUESTION,
                 )
 
 

@@ -188,7 +188,7 @@ def _makes_an_optimizer(module: SourceModule, loop: ast.AST) -> bool:
 
     def called(node: ast.AST) -> list[ast.AST]:
         calls = module.inside(node, ast.Call)
-        run = [module.functions.constructor(each) or module.functions.target(each) for each in calls]
+        run = [module.functions.called(each) for each in calls]
         return [each for each in run if each is not None]
 
     reached = each_once([loop], called, _DEEP)

@@ -5,17 +5,19 @@ from __future__ import annotations
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
-from truestep.doctor.checks.schedule.stepped_in_every_micro_batch import steps_per_backward
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import Trace, TraceEvent, exclusive
+from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop, exclusive
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
 from truestep.doctor.source.values import value_origins
+from truestep.doctor.source.windows import without_updates_of_others
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -51,8 +53,8 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     Fix: all optimizer steps first, then scheduler.step(). Make the schedule for the optimizer that steps.
 
     Evidence: leoxiaobin/deep-high-resolution-net.pytorch 6f69e467 tools/train.py:183; qfgaohao/pytorch-ssd
-    7a839cbc prune_alexnet.py:105; corpus, 186 repositories, beds A, B, C, E, F, G, H, I, K, M, N, P: 33 true, 9
-    debatable, 1 false.
+    7a839cbc prune_alexnet.py:105; corpus, 186 repositories, beds A, B, C, E, F, G, H, I, K, M, N, P, Q: 37
+    true, 9 debatable, 1 false.
     """
 
     code = "SCHED001"
@@ -111,7 +113,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """The optimizer trains: the early step of its schedule was one too many."""
         place, before = self.early.pop(id(record), (place, -1))
-        accumulates = 0 < before < self.num_backwards.pop(id(record), 0)  # SCHED011: between its batches
+        accumulates = 0 < before < self.num_backwards.pop(id(record), 0)  # between its batches
         if before >= 0 and record.num_steps == 1 and not accumulates:
             yield Observation(
                 place, "The schedule was stepped before the optimizer's first step.", evidence={"step": 1}
@@ -147,9 +149,27 @@ def _is_set_back(module: SourceModule, event: TraceEvent) -> bool:
 
 
 def _steps_in_every_micro_batch(trace: Trace, event: TraceEvent) -> bool:
-    """Tell SCHED011: what comes before the optimizer's step there belongs to its earlier batches."""
-    found = [steps_per_backward(loop) for loop in trace.training_loops()]
-    return any(each is not None and each[0].node is event.node for each in found)
+    """Tell a schedule of batches: what comes before the optimizer's step there belongs to its earlier batches."""
+    found = [_stepped_with_each_backward(loop) for loop in trace.training_loops()]
+    return any(each is not None and each.node is event.node for each in found)
+
+
+def _stepped_with_each_backward(loop: TrainingLoop) -> TraceEvent | None:
+    """Return the schedule's step that comes once for each backward of every window but the first, and the longest."""
+    run = execution_of(loop.trace, loop.path)
+    windows = run.full_windows(loop.optimizer)
+    if not windows or not run.is_certain:
+        return None
+    counts = [Counter[str]()]  # of each window; behind its own step is the first event of the next
+    for event in without_updates_of_others(run.happened, loop.optimizer):
+        counts[-1][event.kind] += 1
+        if event.kind == "step":
+            counts.append(Counter())
+    stepped = {event.node: event for event in run.happened if event.kind == "schedule"}
+    alike = [each["schedule"] == each["backward"] for each in counts[1:-1]]
+    if len(stepped) != 1 or not alike or not all(alike):
+        return None
+    return next(iter(stepped.values()))
 
 
 def _steps_with(trace: Trace, event: TraceEvent) -> list[TraceEvent]:

@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import argument_for, positional
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
-from truestep.doctor.source.signatures import called, own_name, positional
+from truestep.doctor.source.signatures import own_name
 
 _SHORT = 2  # names of that length (x, h, w) are too free to say anything
 # pairs whose exchange is an operation of its own: a transposed matrix, a reversed graph, a turned image
@@ -76,7 +76,7 @@ class NamesExchanged(SourceCheck):
             return
         for call in module.all(ast.Call):
             names = [own_name(each) for each in call.args]
-            function = called(module, call) if len(_long(names)) > 1 else None
+            function = module.functions.called(call) if len(_long(names)) > 1 else None
             if function is not None and not _is_within(module, call, function):
                 pair = _swapped_names(names, positional(function))
                 if (
@@ -146,7 +146,7 @@ def _is_exchanged_behind(module: SourceModule, function: Function, pair: tuple[s
     """Tell whether the function that is called hands the two on in the other order again."""
     home = module.home(function)
     for each in home.inside(function, ast.Call):
-        inner = called(home, each) if set(pair) <= {own_name(given) for given in each.args} else None
+        inner = home.functions.called(each) if set(pair) <= {own_name(given) for given in each.args} else None
         if inner is not None and _swapped_names([own_name(given) for given in each.args], positional(inner)):
             return True
     return False

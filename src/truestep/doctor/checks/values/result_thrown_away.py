@@ -11,7 +11,6 @@ from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operati
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import is_self, last_part
 from truestep.doctor.source.questions import mentions_torch
-from truestep.doctor.source.signatures import called
 from truestep.doctor.source.uses import is_behind_exit
 from truestep.doctor.source.values import argument, value_origins
 
@@ -167,7 +166,11 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
         own = name in (f"torch.{last}", f"torch.nn.functional.{last}")
         known = own and last in (_OPERATIONS | OF_TENSORS_ALONE) - MAKERS
         return name if known and len(call.args) + len(call.keywords) < 4 else None
-    if not isinstance(call.func, ast.Attribute) or called(module, call) is not None or name.count(".") == 1:
+    if (
+        not isinstance(call.func, ast.Attribute)
+        or module.functions.called(call) is not None
+        or name.count(".") == 1
+    ):
         return None
     method = call.func.attr
     if (

@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, At, SourceCheck
 from truestep.doctor.library.losses import losses
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, method_of, receiver_of, walk
@@ -32,7 +32,7 @@ class SameValueTwice(SourceCheck):
 
     Fix: name the other value.
 
-    Evidence: 186 repositories, beds B, D, K, M, O, P: 2 true, 6 debatable, 1 false.
+    Evidence: 186 repositories, beds B, D, K, M, O, P, Q: 2 true, 6 debatable, 2 false.
     """
 
     code = "VALUE004"
@@ -60,7 +60,7 @@ class SameValueTwice(SourceCheck):
         for choice in module.all(ast.IfExp):
             if ast.dump(choice.body) == ast.dump(choice.orelse):
                 # what was meant is out of sight: often nothing but this value is left of two
-                yield At(choice, f"Either way it is {ast.unparse(choice.body)}.", RISK)
+                yield At(choice, f"Either way it is {ast.unparse(choice.body)}.", QUESTION)
 
 
 def _is_start(module: SourceModule, zero: ast.BinOp) -> bool:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.grad_mode import _unsafe_preserve_version_counter
 
+from truestep.core.tensor_bytes import times_written
+
 
 class _KeptTensor(NamedTuple):
     tensor: Tensor
@@ -73,7 +75,7 @@ class KeptState:
             self._tensors[id(tensor)] = _KeptTensor(
                 tensor,
                 tensor.detach().clone(),
-                -1 if tensor.is_inference() else tensor._version,
+                times_written(tensor),
                 tensor.requires_grad,
                 gradient,
                 None if gradient is None else gradient.detach().clone(),

@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 import linecache
 import re
+from collections.abc import Iterable, Iterator
+from itertools import takewhile
 
 from truestep.explainer.evidence import made_at_line, num_frozen, running_models
 from truestep.explainer.explainer import Crash, Explainer, Match
@@ -36,6 +38,9 @@ class LossWithoutGradFn(Explainer):
             Fix: leave backward() and step() out: net.update(loss, batch) does both, with the function that computes the
             loss. To log the value, read float(update.loss).
         otherwise: `{loss}` was made without gradients: {off}. Fix: take the decorator away for training.
+        otherwise: the graph between `{trains}`, which trains, and the loss was cut{cut}.
+            Fix: take that out. `{owner}` may stay frozen: a gradient goes through frozen weights to what comes before them,
+            and detach() belongs into the step that trains `{owner}`.
         otherwise: no parameter of `{owner}` requires a gradient: all {num} are frozen.
             Fix: unfreeze what is to be trained (requires_grad_(True)); a layer that replaces a head is made after the
             freezing.
@@ -46,7 +51,7 @@ class LossWithoutGradFn(Explainer):
         r"element (?P<index>\d+) of (?:tensors|variables) does not require grad and does not have a grad_fn",
         r"tensors? does not require grad and does not have a grad_fn",
     )
-    checks = ("GRAD022", "EVAL017", "PARAM014", "GRAD024")
+    checks = ("GRAD022", "PARAM014", "GRAD024")
     not_in_a_log = "where the graph was cut: the lines between model and loss"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
@@ -60,11 +65,22 @@ class LossWithoutGradFn(Explainer):
         for loss in crash.tensors:
             if (off := call_without_gradients(crash, loss.name)) is not None:
                 return {"loss": loss.name, "off": off}
-        for owner, model in running_models(crash):
-            if num := num_frozen(model):
-                return {"owner": owner, "num": str(num)}
-        cut = _cutting_line(crash)
-        return {"cut": made_at_line(cut).replace(", made", "")} if cut else {}
+        models = [*running_models(crash)]
+        frozen = next(((owner, num) for owner, model in models if (num := num_frozen(model))), None)
+        if frozen is None:
+            return _cut_at(_cutting_line(crash, files_of_models(crash)))
+        facts = {"owner": frozen[0], "num": str(frozen[1])}
+        trains = next(
+            (
+                name
+                for name, model in models
+                if not num_frozen(model) and next(iter(model.parameters()), None) is not None
+            ),
+            "",
+        )
+        cut = _cutting_line(crash, ()) if trains else None
+        is_between = cut is not None and _is_given_on(crash, cut, frozen[0])
+        return facts | ({"trains": trains, **_cut_at(cut)} if is_between else {})
 
 
 def _of_an_update(crash: Crash) -> str:
@@ -86,20 +102,50 @@ def _of_an_update(crash: Crash) -> str:
     return ""
 
 
+_MOST_LINES = 12  # of a block under no_grad
 _CUTS = (
     ".detach()", ".data", ".item()", ".numpy()", "argmax(", "torch.tensor(", "no_grad()", "inference_mode()",
     "as_tensor(", ".tolist()",
 )  # fmt: skip
 
 
-def _cutting_line(crash: Crash) -> EvidenceLine | None:
-    """Return the last line before the backward that cuts graphs: in the same function, then in the models' files."""
+def _cut_at(line: EvidenceLine | None) -> dict[str, str]:
+    return {"cut": made_at_line(line).replace(", made", "")} if line else {}
+
+
+def _is_given_on(crash: Crash, cut: EvidenceLine, model: str) -> bool:
+    """Whether what a line cuts off is what a model is given, there or anywhere in the function."""
+    live = crash.user.live if crash.user else None
+    first, last = (live.f_code.co_firstlineno, live.f_lineno) if live else (cut.number, cut.number)
+    lines = [crashed_line_without_strings(cut.path, number) for number in range(first, last + 1)]
+    if re.search(rf"\b{re.escape(model)}\(.*(?:{'|'.join(map(re.escape, _CUTS))})", cut.text):
+        return True
+    names = "|".join(re.escape(name) for name in _made_by(cut)) or "(?!)"
+    return any(re.search(rf"\b{re.escape(model)}\([^()]*\b(?:{names})\b", line) for line in lines)
+
+
+def _made_by(cut: EvidenceLine) -> Iterator[str]:
+    """Yield what a line gives a value, or the block that it begins does."""
+    raw = linecache.getline(cut.path, cut.number)
+    indent = len(raw) - len(raw.lstrip())
+    block = [raw]
+    if cut.text.rstrip().endswith(":"):
+        behind = range(cut.number + 1, cut.number + _MOST_LINES)
+        following = [linecache.getline(cut.path, number) for number in behind]
+        block += takewhile(lambda line: len(line) - len(line.lstrip()) > indent, following)
+    for line in block:
+        if made := re.match(r"\s*(?:with .*:\s*)?([\w.]+)\s*=[^=]", line):
+            yield made[1]
+
+
+def _cutting_line(crash: Crash, files: Iterable[str]) -> EvidenceLine | None:
+    """Return the last line before the backward that cuts graphs: in the same function, then in these files."""
     user = crash.user
     if user is None or user.live is None or crashed_file_tree(user.path) is None:
         return None
     first = user.live.f_code.co_firstlineno
     places = [(user.path, number) for number in range(user.line, first - 1, -1)]
-    for path in files_of_models(crash):
+    for path in files:
         if path != user.path:
             places += [(path, number) for number in range(1, len(linecache.getlines(path)) + 1)]
     for path, number in places:

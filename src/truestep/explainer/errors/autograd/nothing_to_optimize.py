@@ -39,7 +39,7 @@ class NothingToOptimize(Explainer):
         r"optimizer got an empty parameter list",
         r"DistributedDataParallel is not needed when a module doesn't have any parameters that require a gradient",
     )
-    checks = ("PARAM001", "PARAM003", "PARAM014")
+    checks = ("PARAM001", "PARAM014")
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         for owner, model in running_models(crash):

@@ -2,6 +2,7 @@
 import re
 from typing import Any
 
+from truestep.core.wording import first_of
 from truestep.explainer.explainer import Crash, Explainer, Match
 from truestep.explainer.values import is_layer_at_crash
 
@@ -58,7 +59,7 @@ class ReductionNotFinished(Explainer):
             own = [name for name, each in model.named_parameters() if each.requires_grad]
             names = [own[int(index)] for index in indices[1].split() if int(index) < len(own)]
         if named or (indices and model is not None):
-            return {"names": ", ".join(names[:4]) + (f" and {len(names) - 4} more" if len(names) > 4 else "")}
+            return {"names": first_of(names, 4)}
         return {"num": str(len(indices[1].split())), "indices": indices[1].strip()} if indices else {}
 
 

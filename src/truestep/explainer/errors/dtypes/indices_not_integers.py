@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
+import ast
 import re
 
 from truestep.explainer.evidence import tensors_with, with_origin
 from truestep.explainer.explainer import Crash, Explainer, Match
-from truestep.explainer.values import dtype_at_crash
+from truestep.explainer.values import EvidenceValue, dtype_at_crash
+
+_PICKS = re.compile(r"gather|scatter|take_along_dim|index_")
 
 
 class IndicesNotIntegers(Explainer):
@@ -36,13 +39,16 @@ class IndicesNotIntegers(Explainer):
         r"#1 'indices' to have .*scalar types?:? Long.*; but got (?:torch\.)?(?:cuda\.)?(?P<given>\w+?)(?:Tensor)? instead",
         r"one_hot is only applicable to index tensor",
         r"tensors used as indices must be long, (?:int, )?byte or bool tensors",
-        r"(?:gather|scatter\w*|index_\w+|take)\(\): Expected dtype int64 for index",
+        r"(?:gather|scatter\w*|index_\w+|take)\(\): Expected dtype (?:int32(?:/| or ))?int64 for index",
+        r"take_along_dim\(\): dtype of indices should be Long but got (?P<given>\w+)",
         r"nll_loss(?:2d)?_forward\w*\" not implemented for '(?P<given>\w+)'",
         r"\"nll_loss\w*\" not implemented for '(?P<given>\w+)'",
     )
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
-        wrong = tensors_with(crash, lambda each: dtype_at_crash(each) != "int64" and not each.requires_grad)
+        wrong = _given_as_index(crash) or tensors_with(
+            crash, lambda each: dtype_at_crash(each) != "int64" and not each.requires_grad
+        )
         if not wrong:
             return {}
         facts = {"wrong": with_origin(crash, wrong[-1]), "name": wrong[-1].name}
@@ -51,3 +57,16 @@ class IndicesNotIntegers(Explainer):
             wrong[-1].value.is_floating_point() and wrong[-1].value.dim() > 1 and len(wrong[-1].value) > 2
         )
         return facts | ({"row": row[0]} if row and is_table else {})
+
+
+def _given_as_index(crash: Crash) -> list[EvidenceValue]:
+    """Return the tensors that a call on the line is given to pick by, where they may also be converted."""
+    for call in crash.written(ast.Call):
+        if not isinstance(call.func, ast.Attribute) or not _PICKS.match(call.func.attr):
+            continue
+        is_function = isinstance(call.func.value, ast.Name) and call.func.value.id == "torch"
+        given = [*call.args[is_function:], *(each.value for each in call.keywords if each.arg != "src")]
+        names = {ast.unparse(node) for each in given for node in ast.walk(each) if isinstance(node, ast.expr)}
+        found = tensors_with(crash, lambda each: not each.requires_grad)
+        return [each for each in found if each.name in names][:1]
+    return []

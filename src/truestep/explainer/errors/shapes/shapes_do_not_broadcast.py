@@ -22,6 +22,9 @@ class ShapesDoNotBroadcast(Explainer):
 
     Cases:
         otherwise: {first} meets {second}{where}{shown}.
+            Fix: {pair}: where each row is an example, both need the rows of the same ones. Take them by one slice, mask or
+            order where they are made.
+        otherwise: {first} meets {second}{where}{shown}.
             Fix: {have}, one for each example: what is made beside a batch, as noise and targets are, needs as many rows as
             it. Write len(x) there in place of a number; the last batch may be shorter, too.
         otherwise: {first} meets {second}{where}{shown}.
@@ -45,16 +48,19 @@ class ShapesDoNotBroadcast(Explainer):
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         axis, shown = match.groupdict().get("axis"), shapes_and_origins(crash)
         facts = {"where": f" at axis {axis}" if axis else "", "shown": f": {shown}" if shown else ""}
-        have = _rows(crash, match) if axis == "0" else ""
-        return facts | ({"have": have} if have else _two_shapes(crash))
+        return facts | ((_rows(crash, match) if axis == "0" else {}) or _two_shapes(crash))
 
 
-def _rows(crash: Crash, match: Match) -> str:
-    """Say what the rows are where two batches of different sizes meet."""
+def _rows(crash: Crash, match: Match) -> dict[str, str]:
+    """Say what the rows are where two batches of different sizes meet; the values nearest to the end of the line count."""
     sizes = {int(match["first"]), int(match["second"])}
     shapes = [(each.name, shape_at_crash(each.value)) for each in reversed(crash.tensors)]
-    rows = {shape[0]: name for name, shape in shapes if len(shape) > 1}
-    return " and ".join(f"{name} has {size} rows" for size, name in rows.items() if size in sizes)
+    rows = {shape[0]: name for name, shape in shapes if shape and shape[0] in sizes}
+    tables = {shape[0] for _, shape in shapes if len(shape) > 1 and shape[0] in sizes}
+    said = " and ".join(f"{name} has {size} rows" for size, name in rows.items())
+    if len(rows) == len(sizes) > len(tables):
+        return {"pair": said}
+    return {"have": said} if tables else {}
 
 
 def _two_shapes(crash: Crash) -> dict[str, str]:
