@@ -248,7 +248,10 @@ def name_never_read(code: CodeType, call: int) -> str | None:
     """
     steps = _steps(code)
     begin = bisect_right(steps, call, key=_offset)
-    following = next((at for at in range(begin, len(steps)) if steps[at].opname != "NOP"), None)
+    rest = (at for at in range(begin, len(steps)) if steps[at].opname not in ("NOP", "PRECALL"))
+    following = next(rest, None)
+    if following is not None and steps[following].opname == "CALL" and _is_within_variable(code, call):
+        following = next(rest, None)
     if following is None or not _keeps_a_name(code, steps[following]):
         return None
     accesses = list(_accesses(steps[following]))
@@ -256,6 +259,13 @@ def name_never_read(code: CodeType, call: int) -> str | None:
     if name.startswith("_") or _READS_ALL_NAMES & {*code.co_names} or name in _names_inside(code):
         return None
     return None if _is_read(code, steps, following, name) else name
+
+
+def _is_within_variable(code: CodeType, call: int) -> bool:
+    """Whether a statement with a call is `Variable(...)` as a whole, which returns what it is given."""
+    begin = start_of_statement(code, call)
+    loaded = [step.argval for step in _steps(code) if begin < step.offset < call and "LOAD" in step.opname]
+    return next((each for each in loaded if each not in ("torch", "autograd")), None) == "Variable"
 
 
 def start_of_statement(code: CodeType, call: int) -> int:

@@ -676,9 +676,11 @@ for x, y in loader:
 
 WORKER = """
 import copy
-worker = copy.deepcopy(net)
+worker, slow = copy.deepcopy(net), copy.deepcopy(net)  # whose layers have the same names
 for x, y in loader:
     CLEARED
+    with torch.no_grad():
+        slow(x)
     for step in range(2):  # gradients of each are read, as for a trust region
         F.cross_entropy(worker(x), y).backward(retain_graph=True)
         noted = [each.grad.clone() for each in worker.parameters()]

@@ -66,6 +66,9 @@ READ_IN_LOOP = {
     "printed at times": "mean = out.mean()\nif number % 1000 == 999:\n    print(mean)",
     "detached": "told = loss.detach() * 2",
     "for one who reads": "size = x.abs().mean()",
+    "a mask that is read": "mask = (x[:, 0] > 0).float()\nloss = loss * (1 + 0 * mask.sum())",
+    "a mask that is counted": "mask = x[:, 0] > 0\nif number == 999:\n    print(int(mask.sum()))",
+    "another name": "from torch.autograd import Variable\nshown = Variable(torch.cat([x, x]))",
 }
 LOST_IN_FORWARD = {
     "a mask": ("masked = x * (x > 0).float()", "masked"),
@@ -118,6 +121,14 @@ def test_a_term_that_is_not_in_the_loss_is_asked_about():
     assert found.message.startswith("total is computed here")
 
 
+@pytest.mark.parametrize("given", ["torch.cat([x, x])", "Variable(torch.cat([x, x]))"])
+def test_a_mask_of_the_loop_s_own_is_asked_about(given):
+    code = program(loop=f"from torch.autograd import Variable\nmask_batch = {given}")
+    (found,) = findings(code)
+    assert found.message.startswith("mask_batch is computed here and nothing reads it")
+    assert found.severity is Severity.QUESTION
+
+
 def test_a_parameter_that_is_used_for_nothing_else_is_a_risk():
     (found,) = findings(program("scaled = hidden * self.scale"))
     assert found.severity is Severity.RISK
@@ -150,6 +161,24 @@ total = torch.ones(2) * 2
 def test_a_name_of_a_script_may_be_read_by_its_functions(rest, name):
     code = compile(SCRIPT.format(rest=rest), "script.py", "exec")
     assert name_never_read(code, _call_that_is_stored(code, "total")) == name
+
+
+@pytest.mark.parametrize(
+    ("statement", "name"),
+    [
+        ("Variable(torch.ones(2))", "total"),
+        ("torch.autograd.Variable(torch.ones(2))", "total"),
+        ("kept(Variable(torch.ones(2)))", None),
+        ("kept(torch.ones(2))", None),
+        ("Variable(kept(torch.ones(2)))", None),
+    ],
+)
+def test_variable_is_what_it_is_given(statement, name):
+    import dis
+
+    code = compile(f"import torch\ntotal = {statement}\n", "script.py", "exec")
+    calls = [each.offset for each in dis.get_instructions(code) if each.opname == "CALL"]
+    assert name_never_read(code, calls[0]) == name
 
 
 def test_names_of_a_notebook_may_be_read_by_another_cell():

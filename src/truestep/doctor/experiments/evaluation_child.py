@@ -19,7 +19,8 @@ from truestep.doctor.experiments.loads import fetched
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
-EvaluationChangeKind = Literal["none", "cut", "reversed", "seed", "one example"]
+EvaluationChangeKind = Literal["none", "cut", "reversed", "seed", "one example", "longer"]
+LONGER_BY = 2  # so many times as many batches the loader says it has
 _SEED = 20_250
 Call = Callable[..., Any]
 
@@ -123,6 +124,9 @@ class EvaluationChild:
             self._life.forget(since=its.told_before)
             raise
         self._num_left -= is_first
+        if is_first:
+            seen.num_batches = len(self._cut) - self._num_left
+            seen.told_before_last = self._life.num_told
         seen.draws = self._draws.are_seen  # by then; the next pass over training data draws its order
         if is_first and not self._num_left and not self._life.num_told:
             seen.is_whole = True  # a loop that counts asks for no further one
@@ -143,7 +147,8 @@ class EvaluationChild:
 
     def _length(self, original: Call) -> Call:
         def __len__(loader: Any) -> int:  # noqa: N807
-            return len(self._cut) if self._is_own(loader) else original(loader)
+            by = LONGER_BY if self._change.kind == "longer" else 1
+            return by * len(self._cut) if self._is_own(loader) else original(loader)
 
         return __len__
 

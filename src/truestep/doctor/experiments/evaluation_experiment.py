@@ -1,13 +1,20 @@
 # SPDX-License-Identifier: Apache-2.0
 """An experiment at an evaluation: children go through it in other ways, and what they print is compared."""
 
+import math
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
-from truestep.doctor.experiments.evaluation_child import EvaluationChange, EvaluationChild, EvaluationPlan
+from truestep.doctor.experiments.evaluation_child import (
+    LONGER_BY,
+    EvaluationChange,
+    EvaluationChangeKind,
+    EvaluationChild,
+    EvaluationPlan,
+)
 from truestep.doctor.experiments.figures import PrintedFigure, printed_figures
 from truestep.doctor.experiments.loads import cuts_one_size
 from truestep.doctor.experiments.not_tried import (
@@ -19,6 +26,7 @@ from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.finding import Place
 
 MOST_EXAMPLES = 20_000
+_MOST_ROUNDED = 0.02  # of a printed number
 
 
 @dataclass
@@ -42,6 +50,12 @@ class EvaluationExperiment:
         Raises:
             ExperimentNotTriedError: it did not come so far.
         """
+        found = self._outcome(change)
+        if not found.is_whole:
+            raise ExperimentNotTriedError("the evaluation did not go through all examples of its loader")
+        return printed_figures(found.printed)
+
+    def _outcome(self, change: EvaluationChange) -> ChildOutcome:
         if change not in self._known:
             self._known[change] = outcome_of_child(
                 self.budget, self.num_bytes, lambda going_on: EvaluationChild(going_on, self.plan, change)
@@ -49,9 +63,35 @@ class EvaluationExperiment:
         found = self._known[change]
         if found.failure is not None or found.error is not None:
             raise ExperimentNotTriedError(found.failure or why_child_raised(found.error))
-        if not found.is_whole:
-            raise ExperimentNotTriedError("the evaluation did not go through all examples of its loader")
-        return printed_figures(found.printed)
+        return found
+
+    @property
+    def num_batches_seen(self) -> int:
+        """How many batches the evaluation takes of its loader; all, unless it leaves it."""
+        found = self._outcome(EvaluationChange())
+        return len(self.plan.cut) if found.is_whole else found.num_batches
+
+    def divided_by_length(self) -> tuple[PrintedFigure, PrintedFigure] | None:
+        """Return a figure of an evaluation that leaves its loader, with what it becomes where the loader says it is longer.
+
+        It is one that moves with the examples, and shrinks as the length grows: others may reckon with what they did not see.
+
+        Raises:
+            ExperimentNotTriedError: the children can't be compared.
+        """
+        kinds: tuple[EvaluationChangeKind, ...] = ("none", "longer", "one example")
+        each = [self._outcome(EvaluationChange(kind)) for kind in kinds]
+        behind = [printed_figures(one.printed[one.told_before_last :]) for one in each]
+        if len({one.num_batches for one in each}) > 1 or len({len(one) for one in behind}) > 1:
+            raise ExperimentNotTriedError(
+                "the evaluation leaves its loader, and sees other batches with the change"
+            )
+        for before, after, other in zip(*behind, strict=True):
+            if before.differs(other) and math.isclose(
+                before.value, LONGER_BY * after.value, rel_tol=_MOST_ROUNDED
+            ):
+                return before, after
+        return None
 
     def demand_no_draws(self) -> None:
         """Make sure that the evaluation draws no random numbers: with other batches each example gets others.

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows what a user's lines compute and give a name that is never read, up to the backward."""
 
+import re
 import sys
 import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -26,6 +27,8 @@ _HAND_THROUGH = frozenset(
     | {"new_tensor", "new_full", "new_empty", "T", "mT", "data", "grad", "narrow", "select"}
 )  # fmt: skip
 _CHOOSE = frozenset({"getitem", "__getitem__", "embedding", "gather", "index_select", "take_along_dim"})
+# what is no figure, also where the loop itself computes it beside the loss
+_CALLED_MASK = re.compile(r"mask|done|terminal|length", re.IGNORECASE)
 _FOR_READERS = frozenset({"softmax", "log_softmax", "sigmoid", "argmax", "max", "topk"})
 
 
@@ -105,7 +108,7 @@ class FollowedValues(TorchFunctionMode):
         if unread is None:
             return result
         told = f"{unread} {frame.f_code.co_filename}:{frame.f_lineno}"
-        is_figure = name in _FOR_READERS or not result.requires_grad
+        is_figure = not _CALLED_MASK.search(unread) and (name in _FOR_READERS or not result.requires_grad)
         self._found.append(_UnreadValue(told, frame.f_code, is_figure, tuple(self._leaves(result))))
         return _other_numbers(result) if told in self._spoiled else result
 

@@ -38,6 +38,7 @@ class ChildOutcome:
     error: str | None = None  # what the script raised
     steps: list[StepSeen] = field(default_factory=list)
     printed: str = ""
+    told_before_last: int = 0  # so much was printed before the last batch of an evaluation
     is_whole: bool = False  # whether an evaluation took all of its examples
     draws: bool = False  # whether it drew random numbers meanwhile
     drawn: list[list[list[int]]] = field(

@@ -15,7 +15,7 @@ class FigureDependsOnBatchSize(EvaluationRelation):
     """An evaluation prints another figure when the same examples are cut into batches of another size.
 
     Why: a figure of the examples is no matter of their cut: it is a mean of means over batches of unequal size, a sum
-    over a wrong count, leaves a batch out, or the model normalises by the batch.
+    over a wrong count or over some batches alone, leaves one out, or the model normalises by the batch.
 
     Bad:
         def evaluate():
@@ -52,12 +52,18 @@ class FigureDependsOnBatchSize(EvaluationRelation):
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
         from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
+        num_seen, plan = experiment.num_batches_seen, experiment.plan
+        if num_seen < len(plan.cut) and (figures := experiment.divided_by_length()):
+            changed = f"it takes {num_seen} of {len(plan.cut)} batches, and where the loader only says that it has more"
+            yield self.told(
+                figures, changed, RISK, ". Divide by what was added up, or go through all batches"
+            )
+            return
         if experiment.changed(EvaluationChange("reversed")) is not None:
             raise ExperimentNotTriedError(
                 "mend REL009 first, because the order of the batches alone changes the figure"
             )
         if figures := experiment.changed(EvaluationChange("cut")):
             experiment.demand_no_draws()
-            plan = experiment.plan
             changed = f"with the same examples in batches of {plan.other_size} instead of {len(plan.cut[0])}"
             yield self.told(figures, changed, RISK, experiment.modes_told())
