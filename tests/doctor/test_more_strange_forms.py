@@ -186,7 +186,6 @@ def fit(net, opt, loader, test):
         KEPT
     return curve, total
 """
-IN_CLASS = "class T:\n    def fit(self, net, opt, loader, test):\n"
 KEPT = ("curve.append(loss)", "total += loss", "curve += [loss]", "total = total + loss")
 
 
@@ -284,7 +283,7 @@ def test_two_switches_that_no_call_gives_together(
     assert told("SEED003", method + call.replace("start(", "T().start(")) == [RISK] * is_told
 
 
-# ── PARAM021 and VALUE001: what is left over ──────────────────────────────────────────────────
+# ── PARAM021: what is left over ──────────────────────────────────────────────────
 
 UNUSED = """
 class Net(nn.Module):
@@ -315,28 +314,6 @@ class Net(nn.Module):
 )
 def test_a_layer_that_is_left_over(made: str, comment: str, severities: list[Severity]) -> None:
     assert told("PARAM021", UNUSED.replace("MADE", made).replace("COMMENT", comment)) == severities
-
-
-@pytest.mark.parametrize(
-    ("line", "end", "severity"),
-    [
-        ("scores = scores.masked_fill(mask, 0.0)", "", QUESTION),
-        ("scores = scores.masked_fill(mask, 0.0)", "# scores of the mask", QUESTION),
-        ("scores = scores.masked_fill(mask, 0.0)", "# return scores @ value", ADVICE),
-        ("value_copy = torch.autograd.Variable(value)", "", ADVICE),
-    ],
-)
-def test_a_value_that_is_left_over(line: str, end: str, severity: Severity) -> None:
-    code = f"""
-    class Attention(nn.Module):
-        def forward(self, query, key, value, mask):
-            scores = query @ key.transpose(1, 2)
-            weights = scores.softmax(-1)
-            {line}
-            return weights @ value
-            {end}
-    """
-    assert told("VALUE001", code) == [severity]
 
 
 # ── DATA001, SAVE011, EVAL008, VALUE028, PARAM038 ─────────────────────────────────────────────

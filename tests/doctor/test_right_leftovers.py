@@ -20,18 +20,6 @@ class Net(nn.Module):
     def forward(self, x, specs):
 {body}
 """
-LEFT_OVER = (
-    "residual = x\nx = self.one(self.norm(x))  # + residual)\nreturn x",
-    "backup = x\nreturn self.two(self.one(x))",
-    "for channels in specs:\n    x = self.one(x)\n    last_channels = channels\nreturn x",
-    "res_in = x\nx = self.one(x)# + res_in)\nreturn self.two(x)",
-    "skip = x\n# x = x + skip\nreturn self.two(self.one(x))",
-)
-
-
-@pytest.mark.parametrize("body", LEFT_OVER)
-def test_a_name_that_is_left_over_without_an_effect(body: str) -> None:
-    assert not loud("VALUE001", FORWARD.format(body=textwrap.indent(body, " " * 8)))
 
 
 def test_a_new_value_that_is_lost() -> None:

@@ -262,9 +262,9 @@ OF_MODULES = (
 
 @pytest.mark.parametrize("value", OF_MODULES)
 def test_a_value_that_a_module_gives_replaces_none(value: str) -> None:
-    assert not loud("VALUE001", WRITER.format(value=value))
+    assert not told("VALUE001", WRITER.format(value=value))
     flat = WRITER.replace("class Fit:\n    ", "").replace("self, ", "").replace("\n    ", "\n")
-    assert not loud("VALUE001", flat.format(value=value))
+    assert not told("VALUE001", flat.format(value=value))
 
 
 @pytest.mark.parametrize(

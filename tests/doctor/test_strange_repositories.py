@@ -886,33 +886,6 @@ def test_layers_of_a_model_that_is_only_applied(used: str, severity: Severity) -
     assert told("PARAM001", LISTED + used) == [severity]
 
 
-HANDED_OVER = """
-net = nn.Linear(3, 3)
-opt = torch.optim.SGD(net.parameters(), lr=0.1)
-def fit(model, data, criterion):
-    for x, label in data:
-        opt.zero_grad()
-        loss = model(x, label)
-        LATER
-        loss.backward()
-        opt.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("later", "severity"),
-    [
-        ("label = torch.LongTensor(label).cuda()", ADVICE),
-        ("label = torch.tensor(label).to('cuda')", ADVICE),
-        ("label = torch.as_tensor(label)", ADVICE),
-        ("label = torch.softmax(label, 1)", QUESTION),
-        ("label = torch.softmax(label, 1).cuda()", QUESTION),
-    ],
-)
-def test_a_conversion_that_nothing_uses(later: str, severity: Severity) -> None:
-    assert told("VALUE001", HANDED_OVER.replace("LATER", later)) == [severity]
-
-
 KEPT_BEFORE = """
 class Net(nn.Module):
     def forward(self, x, y):

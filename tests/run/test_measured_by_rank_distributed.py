@@ -5,12 +5,15 @@ import json
 from pathlib import Path
 
 import pytest
+from support.old_torch import DIVIDES
 from support.ranks import on_ranks
 
 PROGRAM = Path(__file__).parent / "programs" / "measured_by_rank.py"
 
 
-@pytest.fixture(scope="module", params=[("ddp", 1), ("fsdp", 3)], ids=["ddp", "fsdp"])
+@pytest.fixture(
+    scope="module", params=[("ddp", 1), pytest.param(("fsdp", 3), marks=DIVIDES)], ids=["ddp", "fsdp"]
+)
 def found(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("measured")
     finished = on_ranks(PROGRAM, folder, *request.param, seconds=120)

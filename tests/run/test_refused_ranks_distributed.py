@@ -6,6 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
+from support.old_torch import DIVIDES
 from support.ranks import on_ranks
 
 PROGRAM = Path(__file__).parent / "programs" / "refused.py"
@@ -16,7 +17,7 @@ EXPECTED = {
     "scalar": "LossError: The loss function returned a scalar, .* A mean over a part is not a part of the mean",
     "ungathered": r"LossError: decomposable=False, .* did not call ts\.gather",
     "short": "BatchError: decomposable=False, .* leave rank 1 without any",
-    "nothing": "BatchError: The batch is empty on every rank",
+    "nothing": r"BatchError: The batch is empty on every rank \(an update of 'net', \S+refused\.py:\d+\): .* Leave the update out",
     "options": r"OptionError: .* clip of 'net' is ClipNorm\(max_norm=1\.0.* on rank 0 and ClipNorm\(max_norm=2\.0.* on rank 1",
     "shapes": r"OptionError: .* the shape of weight of 'net' is \[1, 2\] on rank 0 and \[2, 2\] on rank 1",
     "configuration": r"OptionError: .* config is {'width': 0} on rank 0 and {'width': 1} on rank 1",
@@ -79,3 +80,18 @@ def test_a_rank_that_is_left_alone_raises_its_own_error(tmp_path):
     assert alone.status == 1
     assert "ValueError: a bad sample" in alone.error
     assert "RankError" not in alone.error
+
+
+@DIVIDES
+def test_micro_batch_auto_of_one_update_is_refused_with_divided_weights_as_a_learners_is(tmp_path):
+    finished = on_ranks(PROGRAM.with_name("auto_divided.py"), tmp_path, seconds=60)
+    assert [each.status for each in finished] == [0, 0], finished[0].error[-3000:]
+    for rank in (0, 1):
+        found = json.loads((tmp_path / f"{rank}.json").read_text())
+        assert found.pop("numbers") == "nothing was raised"
+        assert len(found) == 7
+        for words in found.values():
+            assert re.match(
+                r'OptionError: micro_batch="auto" and strategy="fsdp" don\'t work together in ', words
+            )
+            assert words.endswith("Give a number.")

@@ -243,6 +243,54 @@ def pictures(t):
     torch.stack(pictures)
 
 
+def pictures_shown(t):
+    def show(pictures):
+        return torch.stack(pictures).mean()
+
+    pictures = []
+    for step in t.run.steps(4):
+        t.update(torch.randn(4, 2))
+        pictures.append(torch.zeros(3, 4, 4))
+        if step % 2 == 0:
+            t.run.log(shown=float(show(pictures)), last=float(pictures[-1].mean()))
+
+
+def agent_that_learns(t):
+    class Agent:
+        def __init__(self):
+            self.memory = Memory()
+
+        def learn(self):
+            rows = self.memory.sample(4)
+            t.update(rows)
+
+    agent = Agent()
+    for _ in t.run.steps(4):
+        agent.memory.push(torch.randn(2))
+        agent.learn()
+
+
+def taken_apart(t):
+    memory = deque(maxlen=100)
+    for number in t.run.steps(8):
+        memory.append((torch.randn(2), number))
+        seen = []
+        for row, _ in memory:
+            seen.append(row)
+        t.update(torch.stack(seen))
+
+
+def read_by_the_loss(t):
+    bank = [torch.ones(2)]
+
+    def loss(batch):
+        return (t.net(batch) - t.net(torch.stack(bank)).mean())[:, 0].square()
+
+    for _ in t.run.steps(4):
+        t.net.update(loss, torch.randn(4, 2))
+        bank.append(torch.randn(2))
+
+
 def rollout_cleared(t):
     rows = []
     for _ in t.run.steps(4):
@@ -284,9 +332,15 @@ GENERATORS = [
     *(numpy_generator, torch_generator, python_generator, old_numpy_generator),
     *(of_environment, in_loss, in_function, in_dict, beside_a_target),
 ]
-BUFFERS = [list_of_rows, bounded_by_hand, deque_of_transitions, memory_of_class]
+BUFFERS = [
+    *(agent_that_learns, taken_apart, read_by_the_loss),
+    list_of_rows,
+    bounded_by_hand,
+    deque_of_transitions,
+    memory_of_class,
+]
 SILENT = [
-    *(consumed, seeded_by_function),
+    *(consumed, seeded_by_function, pictures_shown),
     *(
         tracked_generator,
         tracked_environment,

@@ -35,8 +35,19 @@ def train(context: typer.Context) -> None:
         raise typer.Exit(0 if arguments else 2)
     name, rest = arguments[0], arguments[1:]
     if name.startswith("-"):
-        raise OptionError(f"The recipe comes first: truestep train NAME {name} ...; {name} is an option.")
+        raise OptionError(_recipe_first(arguments))
     _train(name, rest)
+
+
+def _recipe_first(arguments: list[str]) -> str:
+    """Return what to write where an option stands in the place of the recipe."""
+    names = [*recipes()]
+    given = next((each for each in arguments if each in names or each.endswith(".py")), None)
+    rest = [each for each in arguments if each != given]
+    return (
+        f"The recipe comes first: each has options of its own, and {arguments[0]} stands before any. Write truestep train "
+        f"{' '.join([given or 'digits', *rest])}. There are: {', '.join(sorted(names))}."
+    )
 
 
 def _print_general_help() -> None:

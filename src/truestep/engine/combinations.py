@@ -35,7 +35,7 @@ class LearnerConflict(NamedTuple):
 
 
 LBFGS, FSDP, LOSS_SCALE = "LBFGS", 'strategy="fsdp"', "a precision with a loss scale"
-ADAFACTOR = "torch.optim.Adafactor"
+ADAFACTOR, AUTO = "torch.optim.Adafactor", 'micro_batch="auto"'
 SPARSE, COMPLEX = "sparse gradients (nn.Embedding(..., sparse=True))", "complex parameters"
 # Whether a learner has an option.
 HAS: dict[str, Callable[[LearnerCombination], bool]] = {
@@ -60,7 +60,7 @@ HAS: dict[str, Callable[[LearnerCombination], bool]] = {
     "ts.ClipValue": lambda made: isinstance(made.clip, ClipValue),
     "ts.ClipAdaptive": lambda made: isinstance(made.clip, ClipAdaptive),
     "a clip of whole gradients": lambda made: made.clip is not None and not made.clip.takes_parts,
-    'micro_batch="auto"': lambda made: made.options.micro_batch == "auto",
+    AUTO: lambda made: made.options.micro_batch == "auto",
     "compile=True": lambda made: made.options.compile,
 }
 # fmt: off
@@ -74,7 +74,7 @@ CONFLICTS = [LearnerConflict(*each) for each in (
     ("a clip of whole gradients", FSDP,
      ("each process has a part of them. Use ts.ClipNorm or ts.ClipValue; a class of your own that looks at each number by "
       "itself, or at the norm alone, says so: takes_parts = True.")),
-    ('micro_batch="auto"', FSDP,
+    (AUTO, FSDP,
      "a process whose memory runs out can't go back alone: the others are waiting for its weights. Give a number."),
     ("compile=True", FSDP,
      ("weights are gathered between the layers, where a compiled graph would have to be broken. Compile the layers "
@@ -102,6 +102,12 @@ CONFLICTS = [LearnerConflict(*each) for each in (
      'only float16 gradients underflow. Leave loss_scale out, or use precision="fp16-mixed", "fp16" or "O2".'),
 )]
 # fmt: on
+
+
+def refuse_auto_of_update(name: str) -> None:
+    """Raise the `OptionError` of a learner's micro_batch="auto" with divided weights for that of one update."""
+    reason = next(each.reason for each in CONFLICTS if (each.first, each.second) == (AUTO, FSDP))
+    raise OptionError(f"{AUTO} and {FSDP} don't work together in an update of {name}: {reason}")
 
 
 def check_learner_combination(made: LearnerCombination) -> None:

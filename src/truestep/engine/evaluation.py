@@ -32,7 +32,7 @@ from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
 from truestep.engine.rows_taken import refuse_rows_taken
 from truestep.engine.strategies.buffers import refuse_other_buffers
-from truestep.engine.strategies.fillers import shared_example
+from truestep.engine.strategies.division import shared_example
 from truestep.engine.without_model import telling_of_no_model
 from truestep.engine.wrong_calls import (
     check_evaluation,

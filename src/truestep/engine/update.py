@@ -18,6 +18,7 @@ from truestep.engine.backward import backward_of_losses, backward_of_part
 from truestep.engine.batches import Batch, batch_to_device, split_along
 from truestep.engine.broadcast_rows import tell_of_broadcast_rows
 from truestep.engine.closures import step_with_closure
+from truestep.engine.combinations import refuse_auto_of_update
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
 from truestep.engine.cut_graph import note_cut
@@ -122,6 +123,8 @@ def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> Batch
     limit, may_change = splitting.micro_batch, False
     again = None
     if limit == "auto":
+        if plan.hooks.divides_weights:
+            refuse_auto_of_update(plan.names)
         limit, may_change = plan.micro_batch_in_use, True
         again = 'micro_batch="auto" may have to evaluate it again'
     shares = plan.hooks.division.shares_batches

@@ -8,7 +8,7 @@ from contextlib import suppress
 from enum import Enum
 from functools import partial
 from types import FunctionType
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 import torch
 from torch import Tensor
@@ -34,10 +34,16 @@ _NOT_KEPT = (
 """Options that change a training and that no checkpoint of these libraries keeps: what the code gives is used."""
 _OF_SCHEDULE = "lr_scheduler_type lr_scheduler_kwargs warmup_steps num_train_epochs max_epochs max_steps"
 """Options from which a schedule is made: what they change is seen in its function."""
-_STEPS = (
-    *range(32),
-    *(int(32 * 1.25**power) for power in range(50)),
-)  # at which a schedule's function is looked at
+_STEPS = (*range(32), *(int(32 * 1.25**power) for power in range(50)))  # where a schedule's function is asked
+_MOVED = {"last_epoch", "optimizer", "lr_lambda"}  # no numbers of a schedule that stay
+
+
+def refuse_trainer_of(other: str, library: str, own: str) -> NoReturn:
+    """Raise an OptionError: the hooks of the other library's Trainer have other names."""
+    raise OptionError(
+        f"ts.{library}.ExactResume is a callback of {own}, and was given to that of {other}, which would never tell it of a "
+        f"batch. Write ts.{other.lower()}.ExactResume(directory)."
+    )
 
 
 class Beginning:
@@ -63,24 +69,20 @@ class Beginning:
 
     def data(self, loader: Any, accumulation: int, strategy: Any = None) -> None:
         """Refuse other numbers by which a place in a pass is counted; say what another number of workers does."""
-        samples = None
+        samples, sampler = None, getattr(loader, "batch_sampler", None)
         with suppress(AttributeError, TypeError, NotImplementedError):
             samples = len(loader.dataset)
-        sampler = getattr(loader, "batch_sampler", None)
         batch_size = getattr(loader, "batch_size", None) or getattr(sampler, "batch_size", None)
-        self._refuse_others(
-            "training",
-            {
-                "the number of samples": samples,
-                "batch_size": batch_size if isinstance(batch_size, int) else None,
-                "the number of batches to a step": accumulation,
-            },
-        )
+        numbers = {
+            "the number of samples": samples,
+            "batch_size": batch_size if isinstance(batch_size, int) else None,
+        }
+        self._refuse_others("training", {**numbers, "the number of batches to a step": accumulation})
         self._refuse_others("way of sampling", {"train_sampling_strategy": strategy})
-        order = getattr(getattr(loader, "batch_sampler", None), "sampler", None)
+        order = getattr(sampler, "sampler", None)
         if (
             type(order).__name__ == "SeedableRandomSampler"
-        ):  # Accelerate's, which draws from a seed of its own in each pass
+        ):  # Accelerate's, with a seed of its own for each pass
             self._refuse_others("order of the samples", {"the seed": getattr(order, "initial_seed", None)})
         now = self.facts["workers"] = getattr(loader, "num_workers", None)
         before = self._kept.place.get("workers", now)
@@ -144,11 +146,8 @@ class Beginning:
         before = self._kept.place.get(what) or now
         self.facts[what] = now
         both = {name: (before.get(name, "not there"), now.get(name, "gone")) for name in {**now, **before}}
-        told = [
-            f"{name} was {old}, and is {new}"
-            for name, (old, new) in both.items()
-            if old != new and None not in (old, new)
-        ]
+        others = {name: each for name, each in both.items() if each[0] != each[1] and None not in each}
+        told = [f"{name} was {old}, and is {new}" for name, (old, new) in others.items()]
         if told:
             raise OptionError(
                 f"{self._kept.directory} holds a checkpoint of another {what}: {told[0]}"
@@ -200,7 +199,6 @@ class _AsMade(NamedTuple):
     made: Any = None
     functions: Sequence[Any] = ()
     """Of a schedule; they are in no checkpoint."""
-
     is_over: Callable[[], bool] = lambda: False
 
     def factors(self) -> dict[int, list[float]]:
@@ -208,9 +206,7 @@ class _AsMade(NamedTuple):
         found: dict[int, list[float]] = {}
         for step in _STEPS:
             with suppress(Exception):  # a table of the user's that ends before
-                found[step] = [
-                    float(each(step)) for each in self.functions if isinstance(each, FunctionType | partial)
-                ]
+                found[step] = [float(each(step)) for each in self.functions]
         return found
 
 
@@ -227,9 +223,7 @@ def made_optimizers(optimizers: Iterable[Any]) -> list[_AsMade]:
 
 def made_by(source: Any, kind: str) -> list[_AsMade]:
     """Look at the options from which a framework makes an optimizer."""
-    return [
-        _AsMade(kind, {name: getattr(source, name) for name in _RESTORED.split() if hasattr(source, name)})
-    ]
+    return [_AsMade(kind, {name: getattr(source, name) for name in _RESTORED.split()})]
 
 
 def made_schedules(schedules: Iterable[Any]) -> list[_AsMade]:
@@ -238,19 +232,19 @@ def made_schedules(schedules: Iterable[Any]) -> list[_AsMade]:
     for each, is_over in (
         part for outer in schedules for part in _parts_of(getattr(outer, "scheduler", outer))
     ):
-        named = inspect.signature(type(each)).parameters.keys() & vars(each).keys() - {
-            "last_epoch",
-            "optimizer",
-            "lr_lambda",
-        }
+        named = inspect.signature(type(each)).parameters.keys() & vars(each).keys() - _MOVED
         numbers = {name: _plain(vars(each)[name]) for name in sorted(named)}
-        found.append(_AsMade(type(each).__name__, numbers, each, getattr(each, "lr_lambdas", ()), is_over))
+        functions = [
+            one for one in getattr(each, "lr_lambdas", ()) if isinstance(one, FunctionType | partial)
+        ]
+        found.append(_AsMade(type(each).__name__, numbers, each, functions, is_over))
     return found
 
 
-def _parts_of(
-    schedule: Any, outer: Any = None, begins_at: int = 0
-) -> Iterator[tuple[LRScheduler, Callable[[], bool]]]:
+_Part = tuple[LRScheduler, Callable[[], bool]]
+
+
+def _parts_of(schedule: Any, outer: Any = None, begins_at: int = 0) -> Iterator[_Part]:
     """Yield a schedule and those within it, each with whether it is over."""
     if isinstance(schedule, LRScheduler):
         outermost = outer or schedule
@@ -261,9 +255,7 @@ def _parts_of(
 
 
 def _short(value: Any) -> Any:
-    if isinstance(value, list):
-        return ", ".join(dict.fromkeys(f"{each:.3g}" for each in value))
-    return value
+    return ", ".join(dict.fromkeys(f"{each:.3g}" for each in value)) if isinstance(value, list) else value
 
 
 def _plain(value: Any) -> Any:

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import truestep as ts
-from truestep.model.summaries.living import ModelLivingMemory
+from truestep.model.summaries.memory import ModelLivingMemory
 from truestep.recipes import digits
 
 DRAWING = 20.0  # weight of its mean squared error beside the cross-entropy

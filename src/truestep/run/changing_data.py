@@ -7,31 +7,30 @@ from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
 
-class ChangingData:
-    """Refuses a list that has another length than when it was given, and says once where its samples are others."""
+def look_at_lists(run: RunState, stream: StreamCursor, *, whole: bool) -> None:
+    """Refuse a list that has another length than when it was given, and say once where its samples are others.
 
-    def __init__(self, run: RunState) -> None:
-        self._run = run
+    `whole` where a pass begins: then more than the list's ends are compared.
+    """
+    for each in stream.source.lists:
+        if (change := each.change(whole=whole)) is not None:
+            _tell(run, stream.label, each, change)
 
-    def look(self, stream: StreamCursor, *, whole: bool = False) -> None:
-        """Look at the data of a stream that is about to be read; `whole` where a pass begins."""
-        for each in stream.source.lists:
-            if (change := each.change(whole=whole)) is not None:
-                self._tell(stream.label, each, change)
 
-    def _tell(self, label: str, items: ListOfData, change: ListChange) -> None:
-        if change.before == change.now:
-            if not self._is_kept(items):
-                self._run.screen.say_once(_MOVED.format(label=label), key=f"moved {label}")
-            return
-        text = _GROWN.format(label=label, before=change.before, now=change.now)
-        if change.is_data_itself:
-            raise DataError(f"{text}.")
-        self._run.screen.say_once(text, key=f"grown {label}")
+def _tell(run: RunState, label: str, items: ListOfData, change: ListChange) -> None:
+    if change.before == change.now:
+        if not _is_kept(run, items):
+            run.screen.say_once(_MOVED.format(label=label), key=f"moved {label}")
+        return
+    text = _GROWN.format(label=label, before=change.before, now=change.now)
+    if change.is_data_itself:
+        raise DataError(f"{text}.")
+    run.screen.say_once(text, key=f"grown {label}")
 
-    def _is_kept(self, items: ListOfData) -> bool:
-        """Whether run.track or run.state has it: the user's own code brings it to where it was."""
-        return any(map(items.is_held_by, [*self._run.tracked.objects(), *self._run.user.values()]))
+
+def _is_kept(run: RunState, items: ListOfData) -> bool:
+    """Whether run.track or run.state has it: the user's own code brings it to where it was."""
+    return any(map(items.is_held_by, [*run.tracked.objects(), *run.user.values()]))
 
 
 _BUFFER = (

@@ -184,8 +184,8 @@ class RunCursor:
     """Whether the body of an epoch has begun and not come to its end; also behind a loop over the epochs that was left."""
     is_broken_off: bool = False
     """Whether the loop over the epochs was left by `break` or `return`, as far as can be seen."""
-    steps_failed: bool = False
-    """Whether an exception, as far as can be seen, left the loop over the steps in the middle of a body."""
+    steps_failed: str = ""
+    """The exception that left the loop over the steps in the middle of a body, and where."""
     left: bool = False
     """Whether a loop was left before its last batch, and nothing has followed yet."""
     epochs: object | None = None
@@ -222,7 +222,7 @@ class RunCursor:
         # asked first: it is what `epochs` says, which is forgotten here
         in_epochs = self.in_epochs
         self.left, self.leader, self.epochs, self.in_epoch_body = False, None, None, False
-        self.steps_failed = False
+        self.steps_failed = ""
         for stream in self.streams.values():
             stream.take_up(body=in_epochs)
 
@@ -242,9 +242,9 @@ class RunCursor:
         """Raise an OptionError where an exception left the loop over the steps in the middle of a body."""
         if self.steps_failed and not self.finished:
             raise OptionError(
-                f"The loop over run.steps was ended in the body of step {self.step}, as by an exception: to go on here would leave "
-                "out what that body had still to do. Make the run again, with its learners and what it tracks, and loop over that "
-                f"(in a notebook, run the cell with ts.Run(...) once more): a new ts.Run of {directory} goes on from its newest "
+                f"The loop over run.steps was ended in the body of step {self.step} by {self.steps_failed}: to go on here would "
+                "leave out what that body had still to do. Make the run again, with its learners and what it tracks, and loop over "
+                f"that (in a notebook, run the cell with ts.Run(...) once more): a new ts.Run of {directory} goes on from its "
                 "checkpoint."
             )
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.errors import DataError, OptionError
+from truestep.core.leaving import told_of_trace, trace_leaving_loop
 from truestep.engine.data.held_files import HeldFile, looked_at_again
 from truestep.engine.data.source import MadeBatch
-from truestep.run.changing_data import ChangingData
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
 from truestep.run.ended_loop import NotingWhatEndsLoop
@@ -20,8 +20,6 @@ from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
-from truestep.run.unkept_variables import UnkeptVariables
-from truestep.run.written_names import leaves_loop_by_error
 
 PASS_ENDED = (
     "this pass of run.batches has ended, and next() asks for a batch more. Write for batch in run.batches(source): within "
@@ -41,8 +39,7 @@ class RunLoop:
         self._rank_data = RunRankData(run.cursor, run.context.world)
         self._files = RunDataFiles(run.cursor, session.say)
         self._noting = NotingWhatEndsLoop(run.context.world)
-        self._changing = ChangingData(run)
-        self._variables = UnkeptVariables(run)
+        self._watched: Any = None
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -93,7 +90,8 @@ class RunLoop:
             yield from self.batches(stream, keeps)
         finally:
             if stream.is_left and not self._is_too_late():
-                cursor.steps_failed = leaves_loop_by_error(sys._getframe().f_back, "steps")
+                trace = trace_leaving_loop(sys._getframe().f_back)
+                cursor.steps_failed = told_of_trace(trace) if trace else ""
         if cursor.step > before:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
         session.end.finish()
@@ -115,7 +113,6 @@ class RunLoop:
             session.pass_skipped(stream)
             return PASS_ENDED
         self._note_pass_begun(stream, leads=leads)
-        self._changing.look(stream, whole=True)
         reader = stream.reader = stream.read()
         try:
             with self._noting:
@@ -136,9 +133,23 @@ class RunLoop:
 
     def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         self._session.pass_begun(stream, leads=leads)
+        if stream.source.lists:
+            self._look_at_lists(stream, whole=True)
         if leads:
             self._files.look(at_once=True)
             self._rank_data.pass_begun()
+
+    def _look_at_lists(self, stream: StreamCursor, *, whole: bool = False) -> None:
+        from truestep.run.changing_data import look_at_lists  # most data is no list
+
+        look_at_lists(self._run, stream, whole=whole)
+
+    def _look_at_variables(self) -> None:
+        if self._watched is None:
+            from truestep.run.unkept_variables import UnkeptVariables  # only once there is a loop
+
+            self._watched = UnkeptVariables(self._run)
+        self._watched.body_begins()
 
     def _body_done(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:
         cursor = self._run.cursor
@@ -177,14 +188,15 @@ class RunLoop:
 
     def _give_out(self, stream: StreamCursor, made: MadeBatch, *, leads: bool) -> None:
         """Count a batch that is about to be given out; the leader's are the run's steps."""
-        self._changing.look(stream)
+        if stream.source.lists:
+            self._look_at_lists(stream)
         stream.in_body = True
         stream.batch += 1
         stream.given += 1
         stream.read_digest = made.read
         run = self._run
         if leads:
-            self._variables.body_begins()
+            self._look_at_variables()
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1

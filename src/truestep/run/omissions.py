@@ -11,7 +11,6 @@ from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
 from truestep.run.owner import folder_of_loop_without_learners
-from truestep.run.same_network import network_asked_twice
 from truestep.run.state import RunState
 from truestep.run.unkept import UnkeptModels
 
@@ -47,6 +46,8 @@ class RunOmissions:
 
     def _new_loss(self, loss: Callable[..., Any]) -> None:
         """A loss function is called for the first time."""
+        from truestep.run.same_network import network_asked_twice  # only once there is a loss
+
         self._unkept.take_note(loss)
         if text := network_asked_twice(loss):
             self._once(text)

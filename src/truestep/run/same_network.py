@@ -25,7 +25,7 @@ _DEEPEST = 3  # a loss that calls a function that calls one
 _CUTS = ("no_grad", "inference_mode")
 
 
-class _Asked(NamedTuple):
+class _NetworkAsked(NamedTuple):
     """A call of a network in a loss."""
 
     module: nn.Module
@@ -60,7 +60,7 @@ def _are_same(one: nn.Module, other: nn.Module) -> bool:
     return bool(first) and first == [id(each) for each in other.parameters()]
 
 
-def _asked_in(loss: Any, depth: int = 0) -> Iterator[_Asked]:
+def _asked_in(loss: Any, depth: int = 0) -> Iterator[_NetworkAsked]:
     if isinstance(loss, partial):
         names = {f"{number}": value for number, value in enumerate(loss.args)}
         yield from _asked_of(loss.func, {}, names, is_constant=False, depth=depth)
@@ -75,7 +75,7 @@ def _asked_of(
     *,
     is_constant: bool,
     depth: int,
-) -> Iterator[_Asked]:
+) -> Iterator[_NetworkAsked]:
     """Yield the calls of networks in a function whose arguments `given` are known, by parameter, as text and object."""
     owner = function.__self__ if ismethod(function) else None
     function = unwrap(function.__func__ if ismethod(function) else function)
@@ -104,13 +104,13 @@ class _Reading:
         self._node, self._names, self._is_constant = node, WrittenNames(names, texts), is_constant
         self._parents = {inner: each for each in ast.walk(node) for inner in ast.iter_child_nodes(each)}
 
-    def asked(self, depth: int) -> Iterator[_Asked]:
+    def asked(self, depth: int) -> Iterator[_NetworkAsked]:
         for call in [each for each in ast.walk(self._node) if isinstance(each, ast.Call)]:
             value = self._names.value(call.func)
             if isinstance(value, Learner | nn.Module):
                 module = value.module if isinstance(value, Learner) else value
                 if isinstance(module, nn.Module):
-                    yield _Asked(module, self._names.text(call.func), self._is_constant_at(call))
+                    yield _NetworkAsked(module, self._names.text(call.func), self._is_constant_at(call))
             elif isfunction(value) or ismethod(value):
                 yield from _asked_of(
                     value,
@@ -175,7 +175,7 @@ def _files(loss: Any) -> list[str]:
     return list(dict.fromkeys([*files, *([str(Path(main))] if main else [])]))
 
 
-def _is_made_an_alias(path: str, target: _Asked, net: _Asked) -> bool:
+def _is_made_an_alias(path: str, target: _NetworkAsked, net: _NetworkAsked) -> bool:
     """Whether a file gives the first of two names what another name holds, or one call or literal the same name twice."""
     tree = source_tree(path)
     if tree is None:
@@ -187,7 +187,7 @@ def _is_made_an_alias(path: str, target: _Asked, net: _Asked) -> bool:
     return any(_makes_alias(each, {one, other}, one, is_attribute=is_attribute) for each in ast.walk(tree))
 
 
-def _short(asked: _Asked) -> str:
+def _short(asked: _NetworkAsked) -> str:
     return asked.name.rpartition(".")[2].rpartition("[")[2].strip("]'\"")
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 import torch.distributed as dist
-from torch._C._distributed_c10d import PrefixStore, TCPStore
+from torch._C._distributed_c10d import PrefixStore
 
 from truestep.core.accelerator import collective_backend, is_exchanged
 from truestep.core.errors import OptionError
@@ -22,12 +22,16 @@ from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 from truestep.engine.strategies import STRATEGIES, Ddp, Fsdp
 from truestep.run.agreement import RunAgreement
 from truestep.run.ranks import LaunchedRank, launched_rank
+from truestep.run.rendezvous import (
+    START_SECONDS,
+    STORE_ERRORS,
+    WORD,
+    no_meeting,
+    open_rank_store,
+)
 
 # Waiting is watched (engine/processes/world.py), so the groups' own limit only ends what nobody waits for.
 LIMIT = timedelta(days=2)
-START_SECONDS = 600.0
-
-_stores: dict[tuple[str, int], Any] = {}
 
 
 def join_run_ranks(context: LearnerContext, *, strategy: str, timeout_seconds: float) -> RunAgreement:
@@ -123,7 +127,11 @@ def _refuse_unexchanged(device: torch.device) -> None:
 def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: float) -> World:
     _refuse_unexchanged(device)
     rank, size, _ = found.place
-    store = _fresh(_store(found), rank, size)
+    opened, seconds = open_rank_store(found, timeout_seconds)
+    try:
+        store = _fresh(opened, rank, size, seconds)
+    except STORE_ERRORS as error:  # the program that holds the port has ended, say
+        raise no_meeting(found, error) from error
     backend = collective_backend(device)
     on_card = backend != "gloo"
     with _sockets_when_used():
@@ -143,42 +151,19 @@ def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: 
     return World(found.place, links, timeout_seconds=timeout_seconds)
 
 
-def _store(found: LaunchedRank) -> Any:
-    """Return the store that all processes reach; rank 0 holds it, or torchrun's agent. It stays open for a later run."""
-    key = found.address, found.port
-    if key not in _stores:
-        agents = os.environ.get("TORCHELASTIC_USE_AGENT_STORE") == "True"
-        try:
-            _stores[key] = TCPStore(
-                found.address,
-                found.port,
-                found.place.size,
-                is_master=found.place.rank == 0 and not agents,
-                timeout=timedelta(seconds=START_SECONDS),
-                # (`_fresh` waits for them, and names who does not come)
-                wait_for_workers=False,
-                # (a second run of this process gets the server that the first one has open)
-                multi_tenant=True,
-            )
-        except (dist.DistNetworkError, dist.DistStoreError, TimeoutError) as error:
-            where = f"{found.address}:{found.port} ({str(error).splitlines()[0]})"
-            raise OptionError(
-                f"Rank {found.place.rank} of {found.place.size} could not meet the others at {where}. Is that port taken by "
-                "another job (choose another MASTER_PORT), or is the machine of rank 0 not reached by this name (MASTER_ADDR)?"
-            ) from error
-    return _stores[key]
-
-
-def _fresh(store: Any, rank: int, size: int) -> Any:
+def _fresh(store: Any, rank: int, size: int, seconds: float | None = None) -> Any:
     """Return a part of the store that nobody has written to: an agent keeps its store when it starts its workers again.
 
     Every rank writes a word of its own, and rank 0 offers a name with the words that it has read; who finds its word in an offer
     says yes. A word of an earlier attempt is nobody's word now, so the name that all say yes to was made by those who are here.
+    `seconds`: rank 0 of this launch has just made it, so that its word comes within them, and nobody agrees without this rank.
     """
     word = uuid.uuid4().hex
-    store.set(f"truestep/word/{rank}", word)
+    store.set(f"{WORD}{rank}", word)
     if rank == 0:
         return PrefixStore(f"truestep/{_offer(store, size)}", store)
+    if seconds is not None and not _comes(store, f"{WORD}0", seconds):
+        raise TimeoutError("what answers there is no store of this run")
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
         offer = json.loads(store.get("truestep/offer"))
@@ -187,6 +172,8 @@ def _fresh(store: Any, rank: int, size: int) -> Any:
             store.set(f"truestep/yes/{name}/{rank}", "1")
             if _comes(store, f"truestep/agreed/{name}", 0.5):
                 return PrefixStore(f"truestep/{name}", store)
+        elif seconds is not None and store.check([f"truestep/agreed/{name}"]):
+            raise TimeoutError("what answers there is the store of another run")
         time.sleep(0.01)
     raise OptionError(
         f"Rank 0 did not come to the start within {START_SECONDS:g} seconds; this is rank {rank} of {size}."
@@ -197,7 +184,7 @@ def _offer(store: Any, size: int) -> str:
     """Offer names until all ranks agree on one; return it."""
     until = time.monotonic() + START_SECONDS
     while time.monotonic() < until:
-        words = [store.get(f"truestep/word/{rank}").decode() for rank in range(size)]
+        words = [store.get(f"{WORD}{rank}").decode() for rank in range(size)]
         name = uuid.uuid4().hex
         store.set("truestep/offer", json.dumps({"name": name, "words": words}))
         if all(_agrees(store, name, rank, words[rank]) for rank in range(1, size)):
@@ -210,7 +197,7 @@ def _agrees(store: Any, name: str, rank: int, word: str) -> bool:
     """Whether a rank says yes within a second. No, as soon as it has another word: this one was of an earlier run."""
 
     def is_outdated() -> bool:
-        return bool(store.get(f"truestep/word/{rank}").decode() != word)
+        return bool(store.get(f"{WORD}{rank}").decode() != word)
 
     return _comes(store, f"truestep/yes/{name}/{rank}", 1.0, is_outdated)
 

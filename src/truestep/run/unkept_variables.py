@@ -15,6 +15,7 @@ import torch
 
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import is_library_file
+from truestep.run.loop_flow import LoopPiece, feeds_update
 from truestep.run.state import RunState
 from truestep.run.written_names import WrittenNames, function_node, last_name, loops_around
 
@@ -37,21 +38,16 @@ _DEEPEST = 2  # a loop that calls a function that calls one
 _LOOKS_UP = 8  # bodies after which nothing is looked for any more
 
 
-class _Piece(NamedTuple):
-    """What runs in each body: of the loop itself, or of a function that it calls."""
-
-    nodes: list[ast.AST]
-    names: WrittenNames
-
-
-class _Held(NamedTuple):
+class _HeldVariable(NamedTuple):
     value: Any
     mark: object
     seed: int | None
 
 
-def _held(value: Any) -> _Held:
-    return _Held(value, _mark(value), value.initial_seed() if isinstance(value, torch.Generator) else None)
+def _held(value: Any) -> _HeldVariable:
+    return _HeldVariable(
+        value, _mark(value), value.initial_seed() if isinstance(value, torch.Generator) else None
+    )
 
 
 class UnkeptVariables:
@@ -60,7 +56,7 @@ class UnkeptVariables:
     def __init__(self, run: RunState) -> None:
         self._run = run
         self._bodies, self._next_look = 0, 1
-        self._first: dict[str, _Held] = {}
+        self._first: dict[str, _HeldVariable] = {}
 
     def body_begins(self) -> None:
         """A body of the leader's is about to begin, called for by the user's own loop."""
@@ -142,20 +138,22 @@ def _held_in_loop() -> Iterator[tuple[str, Any]]:
         for node in piece.nodes:
             if not isinstance(node, ast.Name | ast.Attribute) or not isinstance(node.ctx, ast.Load):
                 continue
-            text, value = piece.names.text(node), piece.names.value(node)
+            value = piece.names.value(node)
             is_list = isinstance(value, (list, deque)) and _is_read(node, parents)
-            is_looked_at = is_list or isinstance(value, _GENERATORS)
-            if is_looked_at and text.rpartition(".")[2] not in stored and not _is_set_by(text, pieces):
+            if (not is_list and not isinstance(value, _GENERATORS)) or last_name(node) in stored:
+                continue
+            text = piece.names.text(node)
+            if not _is_set_by(text, pieces) and (not is_list or feeds_update(text, pieces)):
                 yield text, value
 
 
-def _is_run_state(node: ast.AST, piece: _Piece) -> bool:
+def _is_run_state(node: ast.AST, piece: LoopPiece) -> bool:
     if not isinstance(node, ast.Attribute) or node.attr != "state":
         return False
     return type(piece.names.value(node.value)).__name__ == "Run"
 
 
-def _is_set_by(text: str, pieces: list[_Piece]) -> bool:
+def _is_set_by(text: str, pieces: list[LoopPiece]) -> bool:
     """Whether the loop seeds, keeps or empties what has this name, or what holds it."""
     for piece in pieces:
         for node in piece.nodes:
@@ -200,7 +198,7 @@ def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     return not is_counted
 
 
-def _pieces() -> Iterator[_Piece]:
+def _pieces() -> Iterator[LoopPiece]:
     """Yield the bodies of the loops of the user's that run now, outermost of each function, and the functions that they call."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
@@ -208,7 +206,7 @@ def _pieces() -> Iterator[_Piece]:
             nodes = _loop_at(frame)
             names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
             if nodes:
-                yield _Piece(nodes, names)
+                yield LoopPiece(nodes, names)
                 yield from _called(nodes, names, 0)
         frame = frame.f_back
 
@@ -218,11 +216,13 @@ def _loop_at(frame: FrameType) -> list[ast.AST]:
     return [inner for each in loops[0].body for inner in ast.walk(each)] if loops else []
 
 
-def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_Piece]:
+def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[LoopPiece]:
     """Yield the functions and methods of the user's that code names, called or given on."""
     seen: set[int] = set()
     for node in nodes:
-        value = names.value(node) if isinstance(node, ast.Name | ast.Attribute) else None
+        if not isinstance(node, ast.Name | ast.Attribute):
+            continue
+        value = names.value(node)
         function = unwrap(value.__func__ if ismethod(value) else value) if callable(value) else None
         if not isfunction(function) or id(function) in seen or depth >= _DEEPEST:
             continue
@@ -236,7 +236,7 @@ def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[_
             owner = written.args.args[0].arg
             known[owner], texts[owner] = value.__self__, names.text(node.value)
         inner = [*ast.walk(written)]
-        piece = _Piece(inner, WrittenNames(known, texts))
+        piece = LoopPiece(inner, WrittenNames(known, texts), names.text(node))
         yield piece
         yield from _called(inner, piece.names, depth + 1)
 

@@ -2,17 +2,14 @@
 """The user's own source beside the objects that it names: what a written name stands for, without running anything."""
 
 import ast
-import dis
 import linecache
 from collections.abc import Mapping
 from functools import lru_cache
-from inspect import CO_GENERATOR
 from types import FrameType, FunctionType
 from typing import Any
 
 from torch import nn
 
-from truestep.core.call_site import leaves_loop_by_statement
 from truestep.core.frames import is_library_file
 from truestep.engine.learner import Learner
 
@@ -107,19 +104,3 @@ def loops_around(frame: FrameType) -> list[ast.For | ast.While]:
     loops = [each for each in (ast.walk(tree) if tree else ()) if isinstance(each, ast.For | ast.While)]
     around = [each for each in loops if first <= each.lineno <= line <= (each.end_lineno or 0)]
     return sorted(around, key=lambda each: each.lineno)
-
-
-def leaves_loop_by_error(frame: FrameType | None, word: str) -> bool:
-    """Whether code drops the iterator of a loop over what this word names in the middle of its body, and by no statement."""
-    while frame is not None and (
-        is_library_file(frame.f_code.co_filename) or frame.f_code.co_flags & CO_GENERATOR
-    ):
-        frame = frame.f_back
-    if frame is None or leaves_loop_by_statement(frame):
-        return False
-    step = next((each for each in dis.get_instructions(frame.f_code) if each.offset == frame.f_lasti), None)
-    is_dropped = step is not None and step.opname.startswith(
-        ("STORE_", "DELETE_", "FOR_ITER", "END_FOR", "POP_")
-    )
-    iterated = [ast.unparse(each.iter) for each in loops_around(frame) if isinstance(each, ast.For)]
-    return not is_dropped and any(word in each for each in iterated)

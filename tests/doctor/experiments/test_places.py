@@ -699,3 +699,27 @@ def test_gradients_that_a_worker_left_are_told_where_they_are_read(cleared, betw
     code = WORKER.replace("CLEARED", cleared).replace("BETWEEN", between)
     watch = watched(PLAIN + code, ("REL007",))
     assert watch.experiments.records["REL007"].outcome == outcome
+
+
+COUNTED = """
+for epoch in range(3):
+    batches, total = iter(loader), 0.0
+    for number in range(len(loader)):  # which asks for no batch behind the last
+        x, y = next(batches)
+        loss = F.cross_entropy(net(x), y)
+        opt.zero_grad(); loss.backward(); opt.step()
+        total += loss.item()
+    print(f"mean {total / DIVISOR:.5f}")
+"""
+
+
+@pytest.mark.parametrize(("divisor", "outcome"), [("len(loader)", "held"), ("len(data)", "broken")])
+def test_an_epoch_whose_batches_are_counted_is_whole_at_the_last(divisor, outcome):
+    watch = watched(PLAIN + COUNTED.replace("DIVISOR", divisor), ("REL014",))
+    assert watch.experiments.outcome("REL014") == (outcome, None)
+
+
+def test_an_epoch_that_is_left_before_its_last_batch_says_so():
+    code = COUNTED.replace("range(len(loader))", "range(2)").replace("DIVISOR", "2")
+    reason = "the script left the epoch before its loader had no further batch"
+    assert watched(PLAIN + code, ("REL014",)).experiments.outcome("REL014") == ("not tried", reason)

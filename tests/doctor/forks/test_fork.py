@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A sealed child and its parent: what the child tells arrives, however it ends; the parent is as it was, and goes on."""
 
+import io
 import os
 import random
 import signal
@@ -14,6 +15,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
+from rich.progress import Progress
 from torch import nn
 
 from truestep.doctor.forks import obstacles
@@ -194,6 +197,12 @@ def test_a_thread_that_nobody_knows_is_a_reason_not_to_fork():
     finally:
         go.set()
         thread.join()
+
+
+def test_a_progress_bar_that_waits_for_its_next_refresh_is_none():
+    with Progress(console=Console(file=io.StringIO()), refresh_per_second=5) as bar:
+        bar.add_task("training")
+        assert work_in_sealed_child(lambda: 1).failure is None
 
 
 def test_where_it_can_t_be_done_a_plain_line_says_so(monkeypatch):

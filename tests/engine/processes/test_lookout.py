@@ -11,6 +11,7 @@ import torch.distributed as dist
 
 from truestep.engine.processes import lookout, notes
 from truestep.engine.processes.compiles import tell_of_compiles
+from truestep.engine.processes.left_loop import LeftLoop
 from truestep.engine.processes.notes import RankNotes
 
 TIMEOUT, MEETING = 20.0, 7
@@ -41,6 +42,7 @@ def watch(ranks, size=3):
         rank=0,
         size=size,
         step=4,
+        left_loop=LeftLoop(lambda: 0),
         timeout_seconds=TIMEOUT,
         notes=ranks.notes[0],
         ask=lambda question: question(),

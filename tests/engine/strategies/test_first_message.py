@@ -12,10 +12,10 @@ from truestep.engine.strategies.first_message import (
     MOST_BYTES,
     MOST_SPARE_BYTES,
     FirstMessage,
+    num_bucket_slots,
+    num_head_numbers,
     wire_type,
 )
-from truestep.engine.strategies.heads import num_head_numbers
-from truestep.engine.strategies.riders import num_bucket_slots
 
 DTYPES = [torch.float32, torch.float64, torch.bfloat16]
 USUAL_NUMBERS = 8  # that ride where nothing is measured

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from truestep.engine.strategies.riders import num_bucket_slots, read_bucket_riders, write_bucket_riders
+from truestep.engine.strategies.first_message import num_bucket_slots, read_bucket_riders, write_bucket_riders
 
 NUMBERS = (
     st.floats(-1e30, 1e30) | st.integers(-(2**53), 2**53).map(float) | st.sampled_from([math.inf, math.nan])

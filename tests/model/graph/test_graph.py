@@ -16,7 +16,7 @@ from truestep.model.calling import forward_arguments, map_forward_arguments
 from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import trace_model
 from truestep.model.graph.tree import ModuleCall, nodes_in
-from truestep.model.summaries.copies import copy_model_with, meta_for_summary, meta_for_summary_but_lengths
+from truestep.model.summaries.memory import copy_model_with, meta_for_summary, meta_for_summary_but_lengths
 
 
 def titles(picture):

@@ -73,14 +73,22 @@ class EpochChild:
 
     def _handing_over(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807
+            if not self._life.seen.is_whole and iterator is not self._plan.iterator:
+                self._leave_epoch(iterator)
             if self._life.seen.is_whole:
                 return self._next_of_evaluation(original, iterator)
-            if iterator is not self._plan.iterator:
-                self._life.end(failure="several loaders hand over batches in an epoch")
             self._end_batch()
             return self._next_batch()
 
         return __next__
+
+    def _leave_epoch(self, iterator: Any) -> None:
+        """Note that another pass begins: behind the last batch, since who counts them never asks for one too many."""
+        if self._values.num_batches + 1 < len(self._plan.sizes):
+            is_own = iterator._dataset is self._plan.iterator._dataset
+            self._life.end(failure=None if is_own else "several loaders hand over batches in an epoch")
+        self._values.end_batch()
+        self._life.seen.is_whole = True
 
     def _next_of_evaluation(self, original: Call, iterator: Any) -> Any:
         """Let an evaluation come behind the epoch, since many scripts print both figures on one line."""
@@ -153,6 +161,11 @@ class ReadValues(TorchFunctionMode):
         values = self._of_batch.setdefault(source, [])
         if len(values) < _MOST_VALUES:
             values.append(value)
+
+    @property
+    def num_batches(self) -> int:
+        """How many batches have ended."""
+        return len(self._batches)
 
     def end_batch(self) -> None:
         """What follows is of another batch."""

@@ -252,7 +252,6 @@ class Experiments:
 
     def _plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
         optimizers = [each.optimizer for each in self._history.stepping()]
-        layers = {name: module for model in self._history.models for name, module in model.named_modules()}
         has_batch = bool(examples.leaves)
         num_steps = self.course.num_steps if iterator is not None else self._num_steps_of_turn()
         return StepPlan(
@@ -261,7 +260,7 @@ class Experiments:
             _parameters_by_name(self._history, optimizers),
             optimizers,
             max(1, num_steps),
-            layers,
+            _layers_by_name(self._history),
             steps_together=self._have_stepped_together(),
             criteria=user_criteria(self._history.models, self._history.names),
             has_batch=has_batch,
@@ -322,4 +321,18 @@ def _parameters_by_name(history: WatchHistory, optimizers: Sequence[Any]) -> dic
     for number, each in enumerate({id(each): each for each in held}.values()):
         name = named.get(id(each), f"parameter {number} of shape {tuple(each.shape)}")
         found[f"{name} ({number})" if name in found else name] = each  # models of one class, without names
+    return found
+
+
+def _layers_by_name(history: WatchHistory) -> dict[str, Any]:
+    """Return all modules of all models that were applied, each once; of names that two models have, the later says whose it is."""
+    found: dict[str, Any] = {}
+    known: set[int] = set()
+    for model in history.models:
+        own = history.names.get(id(model)) or type(model).__name__
+        for name, module in model.named_modules():
+            if id(module) not in known:
+                known.add(id(module))
+                told = f"{own}.{name}" if name in found else name
+                found[f"{told} ({len(found)})" if told in found else told] = module
     return found

@@ -21,6 +21,8 @@ LEAST_FREE_BYTES = 256 << 20
 # Threads of Python that only wait and hold nothing that a child needs: a loader's, a queue's, a progress bar's, our own.
 _HARMLESS = ("QueueFeederThread", "TMonitor", "_AsyncWriterThread", "_EventLoggerThread", "truestep-")
 _HARMLESS_TARGETS = ("_pin_memory_loop",)
+_REFRESHES = "_RefreshThread"  # of rich, and of Lightning's bar, which is rich's where rich is installed
+_WAITS = (threading.Condition.wait.__code__, threading.Event.wait.__code__)
 _AT_QUEUE = (queue.Queue.get.__code__, queue.Queue.put.__code__, pools._worker.__code__)
 # Threads that are not Python's: those of OpenMP and BLAS have the process' name, torch's their own. A child that gives a task to a
 # pool whose threads the fork left behind waits for ever, and is ended and reported like any other that hangs.
@@ -61,7 +63,7 @@ def unknown_threads() -> list[str]:
     """Return the names of threads that are not known to leave a forked child alone."""
     main = threading.main_thread()
     others = [each for each in threading.enumerate() if each is not main]
-    found = [each.name for each in others if not _is_harmless(each) and not _rests_at_queue(each)]
+    found = [each.name for each in others if not _is_harmless(each) and not _rests(each)]
     native = {each.native_id for each in threading.enumerate()}
     own = _name_of_task(os.getpid())
     for task in [int(each.name) for each in Path("/proc/self/task").iterdir()]:
@@ -77,16 +79,17 @@ def _is_harmless(thread: threading.Thread) -> bool:
     return target in _HARMLESS_TARGETS or any(each.startswith(_HARMLESS) for each in known)
 
 
-def _rests_at_queue(thread: threading.Thread) -> bool:
-    """Tell whether a thread waits at a queue, as one of a pool does, or one that reads batches ahead: it holds no lock of that.
+def _rests(thread: threading.Thread) -> bool:
+    """Tell whether a thread waits and holds no lock: at a queue, as one of a pool does, or between two refreshes of a progress bar.
 
     A child takes from the queue what is in it. Should it wait for more, it is ended like any other that hangs.
     """
+    own = {type(thread).run.__code__} if type(thread).__name__ == _REFRESHES else set()
     for look in range(_LOOKS):
         frame = sys._current_frames().get(thread.ident or 0)
-        if frame is not None and frame.f_code is threading.Condition.wait.__code__:
+        while frame is not None and frame.f_code in _WAITS:
             frame = frame.f_back
-        if frame is not None and frame.f_code in _AT_QUEUE:
+        if frame is not None and frame.f_code in own.union(_AT_QUEUE):
             return True
         if look < _LOOKS - 1:
             time.sleep(_LOOK_SECONDS)

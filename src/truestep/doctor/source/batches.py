@@ -2,7 +2,6 @@
 """What the batches of a loop are cut from, and how many there are, where the data are tensors in sight."""
 
 import ast
-import sys
 from collections.abc import Iterator
 
 from truestep.doctor.library.functions import functions
@@ -24,11 +23,6 @@ _WRAPPERS = tuple(
     f"torch.utils.data.{each}" for each in ("Subset", "ConcatDataset", "ChainDataset", "random_split")
 )
 # Libraries whose data sets give the row of the index that they are asked for.
-_KEEPS_INDEX = sys.stdlib_module_names | {
-    "cv2", "datasets", "dgl", "h5py", "medmnist", "monai", "numpy", "ogb", "pandas", "PIL", "polars", "pyarrow", "scipy",
-    "seaborn", "sklearn", "torch", "torch_geometric", "torchaudio", "torchtext", "torchvision", "tqdm", "transformers",
-    "truestep", "wilds", "xarray", "zarr",
-}  # fmt: skip
 
 
 def source_of(module: SourceModule, loop: ast.For | ast.AsyncFor) -> ast.Call | None:
@@ -144,37 +138,6 @@ def _read_by_index(module: SourceModule, owner: Class) -> list[ast.expr]:
     ]
     made = [each for held in kept for each, _ in sources(module, held)]
     return [each for each in made if isinstance(each, ast.Call) and last_part(each.func)[:1].isupper()]
-
-
-def is_out_of_sight(module: SourceModule, made: ast.expr) -> bool:
-    """Tell rows of a class that no file of the program holds, of no library that is known to give the row it is asked for."""
-    if not isinstance(made, ast.Call):
-        return False
-    owner = module.classes.of(made)
-    if owner is None:
-        return module.functions.target(made) is None and _is_of_elsewhere(module, made.func)
-    bases = [base for each in module.classes.lineage(owner) for base in each.bases]
-    unseen = [base for base in bases if module.classes.named(base) is None]
-    has_rows = module.classes.method(owner, "__getitem__") is not None
-    return not has_rows and any(_is_of_elsewhere(module, base) for base in unseen)
-
-
-def _is_of_elsewhere(module: SourceModule, name: ast.expr) -> bool:
-    """Tell what is imported, from no file of the program, and given no other meaning."""
-    root = name
-    while isinstance(root, ast.Attribute):
-        root = root.value
-    names = module.resolver.names
-    bound = names.bindings(root) if isinstance(root, ast.Name) else []
-    if not bound or any(each.how != "import" for each in bound):
-        return False
-    if (full := module.qualify(name)) is not None:
-        return full.partition(".")[0] not in _KEEPS_INDEX
-    nodes = [each.node for each in bound if isinstance(each.node, ast.ImportFrom)]
-    trees = [(names.index.tree_of(each), each) for each in nodes]
-    return any(
-        each.level and names.find_module(tree, each.module or "", each.level) is None for tree, each in trees
-    )
 
 
 def sizes_of(module: SourceModule, call: ast.Call) -> list[ast.expr] | None:

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from truestep.doctor.source import kinds
 from truestep.doctor.source.linking import SourceLinker, Variable
-from truestep.doctor.source.names import Binding, Class, Function, Index, is_none, is_self, method_of
+from truestep.doctor.source.names import Binding, Class, Function, Index, is_none, is_self, method_of, one_of
 
 _MOVES = {
     "to", "cuda", "cpu", "double", "float", "half", "bfloat16", "train", "eval", "requires_grad_"
@@ -46,8 +46,10 @@ class ProgramClasses:
         self._lineages: dict[Class, list[Class]] = {}
         self._heirs: dict[Class, list[Class]] | None = None
 
-    def lineage(self, owner: Class) -> list[Class]:
-        """Return a class and its bases in the program, nearest first."""
+    def lineage(self, owner: Class | None) -> list[Class]:
+        """Return a class and its bases in the program, nearest first; nothing where no class is known."""
+        if owner is None:
+            return []
         if owner not in self._lineages:
             self._lineages[owner] = self._lineage(owner)
         return self._lineages[owner]
@@ -63,6 +65,11 @@ class ProgramClasses:
                 waiting += [base for base in bases if base is not None]
         return found
 
+    def bases_out_of_sight(self, owner: Class | None) -> set[str]:
+        """Return the full names of what no file defines that a class, or one of its bases, is made from; "" is not known."""
+        bases = (base for each in self.lineage(owner) for base in each.bases if self.named(base) is None)
+        return {self._names.qualify(each) or "" for each in bases}
+
     def heirs(self, owner: Class) -> list[Class]:
         """Return the classes of the program that are made from this one."""
         if self._heirs is None:
@@ -74,7 +81,7 @@ class ProgramClasses:
 
     def method(self, owner: Class | None, name: str) -> Function | None:
         """Return the method of a class of the program, or of its bases in it; none where no class is known."""
-        for each in self.lineage(owner) if owner is not None else ():
+        for each in self.lineage(owner):
             for binding in reversed(self.index.attributes.get(each, {}).get(name, [])):
                 if isinstance(binding.node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                     return binding.node
@@ -126,13 +133,11 @@ class ProgramClasses:
         if (made := self.named(call.func)) is not None:
             return made
         if isinstance(call.func, ast.Name) and call.func.id == "super":
-            owner = self.index.enclosing(call, ast.ClassDef)
-            above = self.lineage(owner)[1:] if owner is not None else []
+            above = self.lineage(self.index.enclosing(call, ast.ClassDef))[1:]
             return above[0] if above else None
         if (inner := self.unwrapped(call)) is not None:
             return self.of(inner)
-        classes = {self.of(each) for each in self._values.results_of(call)}
-        return classes.pop() if len(classes) == 1 else None
+        return one_of(map(self.of, self._values.results_of(call)))
 
     def behind(self, made: Class, call: ast.Call) -> ast.expr | None:
         """Return what an object passes its attributes on to by `__getattr__`: the one thing that it is given, or makes later."""
@@ -168,5 +173,4 @@ class ProgramClasses:
         values = self._values.definitions(node)
         if isinstance(node, ast.Name):
             values = [*values, *(each.value for each in self._values.reaching(node) if each.how == "with")]
-        found = {self._names.qualify(each.func) for each in values if isinstance(each, ast.Call)}
-        return found.pop() if len(found) == 1 else None
+        return one_of(self._names.qualify(each.func) for each in values if isinstance(each, ast.Call))

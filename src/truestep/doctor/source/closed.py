@@ -18,6 +18,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, Scope, dotted, given_to, is_self, walk
 from truestep.doctor.source.once import WITHOUT_END, each_once
 from truestep.doctor.source.protocol import BUILTINS, HARMLESS, Protocol
+from truestep.doctor.source.resolving import Resolver
 from truestep.doctor.source.shortened import is_elision
 from truestep.doctor.source.signatures import raises_alone
 from truestep.doctor.source.unseen import UnseenFunctions
@@ -222,11 +223,10 @@ class ClosedWorld:
             or node.value.id != "self"
         ):
             return False
-        owner = self.resolver.classes.of(node.value)
-        lineage = self.resolver.classes.lineage(owner) if owner is not None else []
-        if any(node.attr in self.index.attributes.get(each, {}) for each in lineage):
-            return False
-        return _has_base_out_of_sight(self.modules[0], lineage)
+        classes = self.resolver.classes
+        owner = classes.of(node.value)
+        has_it = any(node.attr in classes.attributes(each) for each in classes.lineage(owner))
+        return not has_it and _has_base_out_of_sight(self.resolver, owner)
 
     def _is_given_all(self, call: ast.Call) -> bool:
         """Tell `hooks.fire(self)`: a call out of sight that is given the object itself which trains."""
@@ -283,7 +283,7 @@ class SteppersOutOfSight:
     def _is_made_elsewhere(self, home: SourceModule, call: ast.Call) -> bool:
         name = home.qualify(call.func) or ""
         owner = self.resolver.classes.named(call.func)
-        if owner is not None and _has_base_out_of_sight(self.module, self.resolver.classes.lineage(owner)):
+        if _has_base_out_of_sight(self.resolver, owner):
             return True
         is_in_sight = self.resolver.functions.target(call) or owner
         return (
@@ -316,10 +316,9 @@ class SteppersOutOfSight:
         return any(home.kind(each) == "optimizer" for each in named)
 
 
-def _has_base_out_of_sight(module: SourceModule, lineage: list[ast.ClassDef]) -> bool:
-    """Tell whether a class of this lineage is made from one that nobody knows."""
-    bases = [base for each in lineage for base in each.bases if module.classes.named(base) is None]
-    return any(not (module.qualify(base) or "").startswith(_KNOWN_BASES) for base in bases)
+def _has_base_out_of_sight(resolver: Resolver, owner: ast.ClassDef | None) -> bool:
+    """Tell whether a class is made from one that nobody knows."""
+    return any(not each.startswith(_KNOWN_BASES) for each in resolver.classes.bases_out_of_sight(owner))
 
 
 def _is_display(node: ast.expr | None) -> bool:

@@ -6,11 +6,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from truestep.doctor.library.operations import SAME_NUMBERS, operations
-from truestep.doctor.source.applications import applications
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.batches import LOADER, source_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, Function, walk
+from truestep.doctor.source.names import Binding, Class, Function, walk
 from truestep.doctor.source.values import argument, constant
 
 _SAME = (SAME_NUMBERS | operations(numbers="whole indices")) - operations(shape="gone")
@@ -157,7 +156,7 @@ def _origins_of_binding(
 ) -> list[Place] | None:
     function = binding.parameter_of
     if function is not None:
-        calls = [*module.functions.callers(function), *applications(module, function)]
+        calls = [*module.functions.callers(function), *_applications(module, function)]
         given = [(argument_for(function, call, name), keys) for call in calls]
         return _all(given) if given else _collated(module, None, keys)
     if binding.how == "for":
@@ -228,3 +227,25 @@ def _is_filled(module: SourceModule, name: ast.Name) -> bool:
             if isinstance(filled, ast.Name) and filled.id == name.id:
                 return True
     return False
+
+
+def _applications(module: SourceModule, function: Function) -> list[ast.Call]:
+    """Return the calls of objects whose forward a function is; none for any other function."""
+    owner = module.resolver.index.parents.get(function)
+    if getattr(function, "name", "") != "forward" or not isinstance(owner, ast.ClassDef):
+        return []
+    classes = [owner, *module.classes.heirs(owner)]
+    applied = module.program.answer(_applied)
+    return [call for each in classes for call in applied.get(each, [])]
+
+
+def _applied(files: list[SourceModule]) -> dict[Class, list[ast.Call]]:
+    """Return the calls of objects of the program's classes, by the class."""
+    found: dict[Class, list[ast.Call]] = {}
+    for module in files:
+        for call in module.all(ast.Call):
+            if isinstance(call.func, (ast.Name, ast.Attribute)) and module.qualify(call.func) is None:
+                owner = module.classes.of(call.func)
+                if owner is not None and module.classes.named(call.func) is None:
+                    found.setdefault(owner, []).append(call)
+    return found

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Scope, dotted, last_part, stored_in, walk
+from truestep.doctor.source.names import Scope, dotted, last_part, one_of, stored_in, walk
 from truestep.doctor.source.once import answered_once, asked_once, each_once
 
 BATCHES, UPDATES = "batches", "updates"
@@ -38,8 +38,7 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> str | None:
     if name == "len" and len(call.args) == 1:
         return BATCHES if module.kind(call.args[0]) == "loader" else None
     if name in _KEEPS and call.args:
-        found = {counted_unit(module, each, depth + 1) for each in call.args} - {None}
-        return found.pop() if len(found) == 1 else None
+        return one_of({counted_unit(module, each, depth + 1) for each in call.args} - {None})
     return None
 
 
@@ -68,8 +67,7 @@ def is_accumulation(node: ast.expr) -> bool:
 def _of_name(module: SourceModule, node: ast.Name | ast.Attribute, depth: int) -> str | None:
     if (counted := _counted_by(module, node)) is not None:
         return counted
-    found = {counted_unit(module, value, depth + 1) for value in given(module, node)}
-    return found.pop() if len(found) == 1 else None
+    return one_of(counted_unit(module, value, depth + 1) for value in given(module, node))
 
 
 def given(module: SourceModule, node: ast.expr) -> Iterator[ast.expr]:

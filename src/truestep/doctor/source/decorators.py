@@ -3,7 +3,7 @@
 
 import ast
 
-from truestep.doctor.source.names import Function
+from truestep.doctor.source.names import Function, one_of
 from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.resolving import Resolver
 
@@ -71,11 +71,8 @@ def calls_parameter(resolver: Resolver, call: ast.Call, made: Function) -> bool:
 
 def _only_inner(resolver: Resolver, function: Decorated) -> Decorated | None:
     """Return the function defined in another that is all it returns."""
-    given = resolver.functions.results(function)
-    found = {resolver.functions.named(each) for each in given}
-    only = found.pop() if len(found) == 1 else None
-    is_inside = isinstance(only, Decorated) and resolver.index.scope_of[only] is function
-    return only if is_inside and isinstance(only, Decorated) else None
+    only = one_of(map(resolver.functions.named, resolver.functions.results(function)))
+    return only if isinstance(only, Decorated) and resolver.index.scope_of[only] is function else None
 
 
 def _only_calls(resolver: Resolver, made: Decorated, wrapper: Decorated) -> bool:

@@ -12,7 +12,7 @@ from truestep.doctor.source.behind import switches_off
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.frames import UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import last_part, walk
+from truestep.doctor.source.names import Function, last_part, walk
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.options import option_defaults
 from truestep.doctor.source.untaken import SettledValues, is_taken
@@ -40,13 +40,15 @@ Layers = dict[str, bool]  # kinds of layers, and whether a model has them surely
 
 def _switched_off(module: SourceModule, event: TraceEvent) -> bool:
     blocks = [frame.node for frame in event.path if isinstance(frame.node, ast.With)]
-    functions = [
-        module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)
-    ]
-    functions.append(module.enclosing(event.node, ast.FunctionDef))
+    functions = [*_functions_around(module, event), module.enclosing(event.node, ast.FunctionDef)]
     decorators = [each for function in functions for each in getattr(function, "decorator_list", [])]
     managers = [item.context_expr for block in blocks for item in block.items]
     return any(switches_off(each) for each in [*managers, *decorators])
+
+
+def _functions_around(module: SourceModule, event: TraceEvent) -> list[Function | None]:
+    """Return the functions that the calls around an event run."""
+    return [module.functions.target(frame.node) for frame in event.path if isinstance(frame.node, ast.Call)]
 
 
 class TrainedModels:
@@ -165,10 +167,7 @@ def _on_held_out(forward: TraceEvent) -> bool:
 def _among_held_out(module: SourceModule, forward: TraceEvent) -> bool:
     """Tell by the names of the loop's source and of the functions around it."""
     texts = [ast.unparse(frame.node.iter) for frame in forward.path if isinstance(frame.node, ast.For)]
-    targets = [
-        module.functions.target(frame.node) for frame in forward.path if isinstance(frame.node, ast.Call)
-    ]
-    texts += [getattr(target, "name", "") for target in targets if target is not None]
+    texts += [getattr(each, "name", "") for each in _functions_around(module, forward)]
     words = [word for text in texts for word in re.findall(r"\w+", text)]
     return any(_EVALUATES.search(word) for word in words)
 
@@ -224,7 +223,7 @@ def _layers_of_value(module: SourceModule, value: ast.expr | None) -> Layers | N
 
 def _is_plain(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell a class whose bases are the program's own, or nn.Module."""
-    return all(module.qualify(base) == "torch.nn.Module" or _is_local(module, base) for base in owner.bases)
+    return not module.classes.bases_out_of_sight(owner) - {"torch.nn.Module"}
 
 
 def _add(found: Layers, more: Layers, *, surely: bool = True) -> None:
@@ -287,10 +286,6 @@ def _drops_surely(module: SourceModule, call: ast.Call, name: str, values: Settl
         and all(bool(constant(each) or defaults.get(last_part(each))) for each in origins if each is not None)
         and None not in origins
     )
-
-
-def _is_local(module: SourceModule, base: ast.expr) -> bool:
-    return module.classes.named(base) is not None
 
 
 def _uses(module: SourceModule, node: ast.AST, values: SettledValues) -> dict[ast.AST, bool | None]:

@@ -166,11 +166,6 @@ class Trace:
                 loop.steps.append(update)
         return [*self.training_loops(), *found.values()]
 
-    def between(self, first: TraceEvent, second: TraceEvent) -> list[TraceEvent]:
-        """Return the events after one and before another."""
-        start, end = self.order[first], self.order[second]
-        return self.events[start + 1 : end]
-
 
 @dataclass
 class TrainingLoop:

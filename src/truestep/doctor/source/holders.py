@@ -59,8 +59,7 @@ def _is_apart(contexts: "CallFrames", other: LocatedExpression, whole: LocatedEx
 
 def _is_part(contexts: "CallFrames", other: LocatedExpression, whole: LocatedExpression) -> bool:
     """Tell whether a model's own class makes another: `net.head`."""
-    owner = contexts.class_of(whole)
-    lineage = contexts.resolver.classes.lineage(owner) if owner is not None else []
+    lineage = contexts.resolver.classes.lineage(contexts.class_of(whole))
     return contexts.index.enclosing(other.node, ast.ClassDef) in lineage
 
 

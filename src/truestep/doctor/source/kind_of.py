@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from truestep.doctor.source import kinds
 from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.items import items_gone_through
-from truestep.doctor.source.names import Class, dotted, is_none
+from truestep.doctor.source.names import Class, dotted, is_none, one_of
 from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.settings import is_setting
 
@@ -65,16 +65,13 @@ class ExpressionKinds:
 
     def _kind_of_items(self, node: ast.expr, depth: int) -> str | None:
         """`for model, optimizer in zip(models, optimizers)`."""
-        found = {self.of(each, depth + 1) for each in items_gone_through(self.resolver, node)}
-        return found.pop() if len(found) == 1 else None
+        return one_of(self.of(each, depth + 1) for each in items_gone_through(self.resolver, node))
 
     def _kind_of_part(self, node: ast.expr) -> str | None:
         """`first, second = self.optimizers()`."""
         places = self.resolver.unpacked(node) if isinstance(node, ast.Name) else None
-        found = {
-            self.given_by_library(value) if isinstance(value, ast.Call) else None for value, _ in places or ()
-        }
-        return found.pop() if len(found) == 1 else None
+        values = [value for value, _ in places or ()]
+        return one_of(self.given_by_library(each) if isinstance(each, ast.Call) else None for each in values)
 
     def given_by_library(self, call: ast.Call) -> str | None:
         """Return what a library's method gives on an object of a class of the program."""

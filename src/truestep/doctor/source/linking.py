@@ -79,7 +79,7 @@ class SourceLinker:
         if place not in self._starred:
             self._starred[place] = []
             for star in reversed(_stars(self.index, tree)):
-                source = self.find_module(tree, star.module or "", star.level)
+                source = self._source(tree, star)
                 if source is None or not _is_given(self.index, source, name):
                     continue
                 if found := self.exported(source, name, depth + 1):
@@ -91,9 +91,12 @@ class SourceLinker:
         return found
 
     def _behind(self, tree: ast.Module, node: ast.ImportFrom, name: str, depth: int) -> list[Binding]:
-        source = self.find_module(tree, node.module or "", node.level)
-        original = next((each.name for each in node.names if (each.asname or each.name) == name), name)
-        return self.exported(source, original, depth + 1) if source is not None else []
+        source = self._source(tree, node)
+        return self.exported(source, _original(node, name), depth + 1) if source is not None else []
+
+    def _source(self, tree: ast.Module, node: ast.ImportFrom) -> ast.Module | None:
+        """Return the file of the program that an import takes names from."""
+        return self.find_module(tree, node.module or "", node.level)
 
     def local_bindings(self, name: ast.Name) -> list[Binding]:
         """Return the bindings of a name, those of an imported one in the file where it is made."""
@@ -135,14 +138,11 @@ class SourceLinker:
         tree = self.index.tree_of(node)
         bindings = self.bindings(node)
         for binding in bindings[:MAX_IMPORTS]:  # a name that is bound more often than that is no file
-            if isinstance(binding.node, ast.Import):
-                found = self.find_module(tree, imported(binding.node, node.id) or "", 0)
-            elif isinstance(binding.node, ast.ImportFrom):
-                found = self.find_module(
-                    tree, imported(binding.node, node.id) or "", binding.node.level
-                ) or self._module_passed_on(tree, binding.node, node.id)
-            else:
-                found = None
+            path = imported(binding.node, node.id) or ""
+            found = self.find_module(tree, path, getattr(binding.node, "level", 0)) if path else None
+            if found is None and isinstance(binding.node, ast.ImportFrom):
+                source = self._source(tree, binding.node)
+                found = self._submodule(source, _original(binding.node, node.id)) if source else None
             if found is not None:
                 return found
         return None
@@ -165,11 +165,6 @@ class SourceLinker:
                 if found := self.find_module(tree, path, binding.node.level):
                     return found
         return self.find_module(tree, name, BENEATH)
-
-    def _module_passed_on(self, tree: ast.Module, node: ast.ImportFrom, name: str) -> ast.Module | None:
-        source = self.find_module(tree, node.module or "", node.level)
-        original = next((each.name for each in node.names if (each.asname or each.name) == name), name)
-        return self._submodule(source, original) if source is not None else None
 
     def defined(self, node: ast.expr, depth: int = 0) -> Definition | None:
         """Return the one class, function or file of the program that a name stands for."""
@@ -255,10 +250,8 @@ class SourceLinker:
         """Return the full name behind an import; a local file passes on what it imported itself."""
         tree = self.index.tree_of(node)
         if isinstance(node, ast.ImportFrom):
-            source = self.find_module(tree, node.module or "", node.level)
-            if source is not None:
-                original = next((a.name for a in node.names if (a.asname or a.name) == name), name)
-                return self._passed_on(source, original)
+            if (source := self._source(tree, node)) is not None:
+                return self._passed_on(source, _original(node, name))
             if node.level:
                 return None
         return imported(node, name)
@@ -282,6 +275,11 @@ class SourceLinker:
         if len(values) == len(bindings) == 1 and values[0] is not None:
             return self.qualify(values[0]) if dotted(values[0]) else None
         return None
+
+
+def _original(node: ast.ImportFrom, name: str) -> str:
+    """Return what a name is called where an import takes it from."""
+    return next((each.name for each in node.names if (each.asname or each.name) == name), name)
 
 
 def _partial_of(value: ast.expr) -> ast.expr:

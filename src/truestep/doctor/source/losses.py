@@ -5,12 +5,15 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.library.losses import LOSSES, losses
+from truestep.doctor.library.operations import CUTS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.values import argument, literal, name_of_layer, value_origins
 
 _OF_LAYER = {each.layer: each.function for each in LOSSES}  # the layer's name is not always its function's
 
+# what gives back no part of the graph, or nothing that a loss could be made of
+_WITHOUT_GRAPH = CUTS | {"backward", "append", "update", "extend"}
 _OLD_REDUCTIONS = {"reduce": "none", "size_average": "sum"}  # what the old options mean when they are False
 
 
@@ -71,3 +74,12 @@ def classifier_outputs(module: SourceModule) -> Iterator[tuple[ast.Call, ast.Cal
         for origin in value_origins(module, given) if given is not None else ():
             if isinstance(origin, ast.Call):
                 yield call, origin
+
+
+def loses_graph(value: ast.expr) -> bool:
+    """Tell `loss.detach().cpu()`, `loss.item()`: what a chain of methods gives has no graph."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if value.func.attr in _WITHOUT_GRAPH:
+            return True
+        value = value.func.value
+    return False

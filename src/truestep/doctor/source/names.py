@@ -5,7 +5,7 @@ import ast
 import re
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any, TypeVar
@@ -16,6 +16,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda
 Class = ast.ClassDef
 Scope = ast.Module | Function
 Node = TypeVar("Node", bound=ast.AST)
+Found = TypeVar("Found", bound=Hashable)
 
 # The same thing under its private and its public address.
 _PUBLIC = [
@@ -95,6 +96,12 @@ def given_to(call: ast.Call) -> list[ast.expr]:
 def names_in(node: ast.AST) -> list[str]:
     """Return every plain name in an expression or statement, as often as it stands there."""
     return [each.id for each in walk(node) if isinstance(each, ast.Name)]
+
+
+def one_of(found: Iterable[Found]) -> Found | None:
+    """Return what all of some answers are; None where they differ, or there are none."""
+    different = set(found)
+    return different.pop() if len(different) == 1 else None
 
 
 def is_self(node: ast.AST | None) -> bool:

@@ -4,6 +4,7 @@
 import ast
 
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import one_of
 from truestep.doctor.source.once import WITHOUT_END, each_once
 from truestep.doctor.source.values import constant
 
@@ -23,5 +24,4 @@ def whole_numbers(module: SourceModule, node: ast.expr | None) -> set[int | None
 
 def whole_number(module: SourceModule, node: ast.expr | None) -> int | None:
     """Return the one whole number that an expression stands for, if it is the same on every way to it."""
-    found = whole_numbers(module, node)
-    return found.pop() if len(found) == 1 else None
+    return one_of(whole_numbers(module, node))

@@ -7,7 +7,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.classes import MAX_DEPTH
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import method_of
+from truestep.doctor.source.names import method_of, one_of
 from truestep.doctor.source.numbers import whole_number
 from truestep.doctor.source.once import asked_once, each_once
 from truestep.doctor.source.values import argument, name_of_layer, seen_through, sources, value_origins
@@ -42,8 +42,8 @@ def _ends_in_softmax(module: SourceModule, call: ast.Call, depth: int) -> bool:
             return (module.qualify(last.func) or "").endswith("Softmax")
         owner = module.classes.of(layer)
         forward = module.classes.method(owner, "forward")
-        if forward is not None and not isinstance(forward, ast.Lambda):
-            given = [each.value for each in module.functions.returns(forward) if each.value is not None]
+        if forward is not None:
+            given = module.functions.results(forward)
             return any(named_already(module, each, depth + 1) for each in given)
     return False
 
@@ -92,8 +92,7 @@ def _of_call(module: SourceModule, call: ast.Call, depth: int) -> int | None:
         return num_outputs(module, call.args[0], depth + 1) if call.args else None
     if not name and isinstance(call.func, ast.Attribute) and call.func.attr in _KEEPING:
         return num_outputs(module, call.func.value, depth + 1)
-    widths = {_of_layer(module, each, depth + 1) for each in _layers(module, call.func)}
-    return widths.pop() if len(widths) == 1 else None
+    return one_of(_of_layer(module, each, depth + 1) for each in _layers(module, call.func))
 
 
 def _layers(module: SourceModule, function: ast.expr) -> list[ast.expr | None]:
@@ -109,8 +108,7 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
         return None
     inner = module.classes.unwrapped(layer)
     if inner is not None and isinstance(inner, (ast.Call, ast.Name)):
-        widths = {_of_layer(module, each, depth + 1) for each in _layers(module, inner)}
-        return widths.pop() if len(widths) == 1 else None
+        return one_of(_of_layer(module, each, depth + 1) for each in _layers(module, inner))
     name = module.qualify(layer.func) or ""
     if name in _WIDTH:
         return whole_number(module, argument(layer, *_WIDTH[name]))
@@ -122,12 +120,7 @@ def _of_layer(module: SourceModule, layer: ast.expr | None, depth: int) -> int |
         return _of_layer(module, handed, depth + 1)
     owner = module.classes.of(layer)
     forward = module.classes.method(owner, "forward")
-    if forward is None or isinstance(forward, ast.Lambda):
-        return None
-    values = {
-        num_outputs(module, each.value, depth + 1) for each in module.functions.returns(forward) if each.value
-    }
-    return values.pop() if len(values) == 1 else None
+    return one_of(num_outputs(module, each, depth + 1) for each in module.functions.results(forward))
 
 
 def _handed_back(module: SourceModule, call: ast.Call) -> ast.expr | None:

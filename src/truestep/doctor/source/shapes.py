@@ -6,6 +6,7 @@ import ast
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import one_of
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.outputs import num_outputs
 from truestep.doctor.source.values import argument, constant, seen_through
@@ -52,22 +53,16 @@ def row_or_column_with(module: SourceModule, node: ast.expr, depth: int = 0) -> 
             ways = module.definitions(node)
         case ast.BinOp(op=ast.Add() | ast.Sub() | ast.Mult() | ast.Div()):
             sides = {row_or_column_with(module, each, depth + 1) for each in (node.left, node.right)}
-            known = sides - {None}
-            return known.pop() if len(known) == 1 else None
+            return one_of(sides - {None})
         case ast.Call(func=ast.Attribute(attr=method, value=receiver)) if method in KEEP_SHAPE:
             ways = [receiver] if "." not in (module.qualify(node.func) or "") else []
-    shapes = {row_or_column_with(module, each, depth + 1) if each is not None else None for each in ways}
-    return shapes.pop() if len(shapes) == 1 else None
+    return one_of(row_or_column_with(module, each, depth + 1) if each else None for each in ways)
 
 
 def _of_name(module: SourceModule, node: ast.Name) -> str | None:
-    places = module.resolver.unpacked(node)
-    if places is not None:
-        found = {_unpacked(module, value, place) for value, place in places}
-    else:
-        values = module.definitions(node)
-        found = {row_or_column(module, each) if each is not None else None for each in values}
-    return found.pop() if len(found) == 1 else None
+    if (places := module.resolver.unpacked(node)) is not None:
+        return one_of(_unpacked(module, value, place) for value, place in places)
+    return one_of(row_or_column(module, each) if each else None for each in module.definitions(node))
 
 
 def _of_operation(module: SourceModule, node: ast.BinOp) -> str | None:
@@ -75,8 +70,7 @@ def _of_operation(module: SourceModule, node: ast.BinOp) -> str | None:
     if isinstance(node.op, ast.MatMult):
         return None
     sides = [each for each in (node.left, node.right) if not isinstance(constant(each), (int, float))]
-    found = {row_or_column(module, each) for each in sides}
-    return found.pop() if len(found) == 1 else None
+    return one_of(row_or_column(module, each) for each in sides)
 
 
 def _unpacked(module: SourceModule, value: ast.expr, place: tuple[int, ...]) -> str | None:
@@ -86,8 +80,7 @@ def _unpacked(module: SourceModule, value: ast.expr, place: tuple[int, ...]) -> 
     if place in ((0,), (1,)) and _reduces(module, value):
         return ROW
     parts = [_part(each, place) for each in _given_back(module, value)]
-    found = {row_or_column(module, each) if each is not None else None for each in parts}
-    return found.pop() if len(found) == 1 else None
+    return one_of(row_or_column(module, each) if each else None for each in parts)
 
 
 def _part(value: ast.expr, place: tuple[int, ...]) -> ast.expr | None:
@@ -150,8 +143,7 @@ def _applied(module: SourceModule, call: ast.Call) -> str | None:
     """Return what a model, or a function of the program, gives on each way."""
     if num_outputs(module, call) == 1:
         return COLUMN
-    found = {row_or_column(module, each) for each in _given_back(module, call)}
-    return found.pop() if len(found) == 1 else None
+    return one_of(row_or_column(module, each) for each in _given_back(module, call))
 
 
 def _given_back(module: SourceModule, call: ast.Call) -> list[ast.expr]:

@@ -170,9 +170,7 @@ class NamedDefinitions:
 
     def _is_over_library(self, owner: Class) -> bool:
         """Tell a class whose base is out of sight, which may call its methods; modules of torch call `forward`."""
-        bases = [base for each in self.file.classes.lineage(owner) for base in each.bases]
-        unseen = [self.file.qualify(each) for each in bases if self.file.classes.named(each) is None]
-        return any(each not in ("torch.nn.Module", "object") for each in unseen)
+        return bool(self.file.classes.bases_out_of_sight(owner) - {"torch.nn.Module", "object"})
 
 
 def _is_of_object(call: ast.Call) -> bool:

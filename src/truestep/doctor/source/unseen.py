@@ -113,16 +113,11 @@ class UnseenFunctions:
 
     def _is_over_library(self, owner: ast.ClassDef, function: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
         """Tell whether a class is made from one that is not in sight, and the method may be called by that."""
-        if self._was_entered(function):
-            return False
-        for each in self.resolver.classes.lineage(owner):
-            for base in each.bases:
-                name = self.modules[0].qualify(base) or ""
-                if self.resolver.classes.named(base) is not None or name == "object":
-                    continue
-                if name != "torch.nn.Module" or function.name in ("train", "eval", "zero_grad"):
-                    return True
-        return False
+        is_of_torch = function.name in ("train", "eval", "zero_grad")
+        known = {"object"} if is_of_torch else {"object", "torch.nn.Module"}
+        return not self._was_entered(function) and bool(
+            self.resolver.classes.bases_out_of_sight(owner) - known
+        )
 
     def _references(self, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[ast.expr]:
         for module in self.modules:

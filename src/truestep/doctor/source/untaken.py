@@ -28,9 +28,7 @@ class SettledValues(ExpressionValues):
         made = [(call, classes.named(call.func)) for call in calls]
         self._made = [(call, classes.lineage(owner)) for call, owner in made if owner is not None]
         self._applied = {
-            functions.target(call) or classes.method(classes.of(call.func), "forward"): call
-            for call, owner in made
-            if owner is None
+            functions.target(call) or functions.applied(call): call for call, owner in made if owner is None
         }
         self._asking: set[ast.expr] = set()
 
@@ -189,9 +187,9 @@ class SettledValues(ExpressionValues):
 
     def _is_over_library(self, owner: Class) -> bool:
         """Tell a class whose base is out of sight, which may call its methods; modules of torch do so with few."""
-        bases = [base for each in self.resolver.classes.lineage(owner) for base in each.bases]
-        unseen = [self.module.qualify(each) for each in bases if self.resolver.classes.named(each) is None]
-        return any(each not in ("torch.nn.Module", "object", "abc.ABC") for each in unseen)
+        return bool(
+            self.resolver.classes.bases_out_of_sight(owner) - {"torch.nn.Module", "object", "abc.ABC"}
+        )
 
     def _is_of_any_class(self, held: ast.expr) -> bool:
         is_known = self.resolver.classes.of(held) or self.resolver.classes.named(held)

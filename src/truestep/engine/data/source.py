@@ -3,15 +3,17 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, NamedTuple, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 from truestep.core.errors import DataError
 from truestep.core.held import SealedAttributes
 from truestep.core.wording import counted
 from truestep.engine.batches import UNKNOWN, Making
 from truestep.engine.choices import Choice
-from truestep.engine.data.changing_list import ListOfData, lists_of_data
 from truestep.engine.data.held_files import HeldFile, files_held_by
+
+if TYPE_CHECKING:
+    from truestep.engine.data.changing_list import ListOfData
 
 
 class MadeBatch(NamedTuple):
@@ -35,7 +37,7 @@ class BatchSource(SealedAttributes, ABC):
     num_batches: int | None
     num_samples: int | None
     choices: list[Choice]
-    lists: Sequence[ListOfData] = ()
+    lists: "Sequence[ListOfData]" = ()
     """What the data is read from, where it may grow or change beside the training."""
     _files: Sequence[HeldFile] = ()
 
@@ -57,6 +59,8 @@ class BatchSource(SealedAttributes, ABC):
 
     def note_holdings(self, data: Any) -> None:
         """Note the files and lists that the data holds, as they are now."""
+        from truestep.engine.data.changing_list import lists_of_data  # only once there is data
+
         self._files = files_held_by(data)
         self.lists = lists_of_data(data)
 

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Gradients in flat buckets: filled by hooks while a backward runs, summed over the ranks, written back.
 
-Where heads ride (`heads.py`), the first bucket is of one size for all learners (`first_message.py`), and no other goes before all
+Where heads ride (`first_message.py`), the first bucket is of one size for all learners, and no other goes before all
 heads in it were read.
 """
 
@@ -15,9 +15,17 @@ from torch.utils.hooks import RemovableHandle
 from truestep.core.accelerator import send_to_device
 from truestep.engine.gradient_hooks import when_accumulated
 from truestep.engine.processes.world import World
-from truestep.engine.strategies.first_message import FirstMessage, wire_type
-from truestep.engine.strategies.heads import RankHead, num_head_numbers, read_rank_heads, write_rank_head
-from truestep.engine.strategies.riders import num_bucket_slots, read_bucket_riders, write_bucket_riders
+from truestep.engine.strategies.first_message import (
+    FirstMessage,
+    RankHead,
+    num_bucket_slots,
+    num_head_numbers,
+    read_bucket_riders,
+    read_rank_heads,
+    wire_type,
+    write_bucket_riders,
+    write_rank_head,
+)
 from truestep.engine.weights import LearnerWeights
 
 # The sizes of torch's DistributedDataParallel.

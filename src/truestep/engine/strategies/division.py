@@ -9,17 +9,53 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError, LossError
+from truestep.core.frames import line_of_user_code
+from truestep.engine.batches import Batch, map_batch_tensors
 from truestep.engine.counting import BatchCounting
 from truestep.engine.processes.lookout import WITH_STATISTICS
 from truestep.engine.processes.meeting import WorldMeeting
+from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchPlacing
 from truestep.engine.strategies.buffers import RankBuffers
-from truestep.engine.strategies.fillers import shared_example
-from truestep.engine.strategies.heads import RankHead
+from truestep.engine.strategies.first_message import RankHead
 from truestep.engine.strategies.switches import RankSwitches
 from truestep.engine.strategies.unmet import UnmetUpdates
 from truestep.engine.weights import LearnerWeights
+
+
+def shared_example(batch: Batch, counting: BatchCounting, counts: Sequence[int], world: World) -> Batch:
+    """Return one example of this process's part of the batch; where it has none, of the first process that has some.
+
+    Every process calls it. Tensors alone travel: what is around them is that of the empty batch.
+    """
+    source = next(rank for rank, count in enumerate(counts) if count)
+    own = counting.first(batch) if counts[world.rank] else None
+    sent = pack_rank_message(_tensors(own)) if world.rank == source else b""
+    found = world.share_bytes(sent, "an example for ranks without any")
+    return _with_tensors(batch, unpack_rank_message(found[source])) if own is None else own
+
+
+def _tensors(batch: Batch) -> list[Tensor]:
+    found: list[Tensor] = []
+
+    def note(tensor: Tensor) -> Tensor:
+        found.append(tensor)
+        return tensor
+
+    map_batch_tensors(note, batch)
+    return found
+
+
+def _with_tensors(batch: Batch, tensors: list[Tensor]) -> Batch:
+    """Return a batch built like this one, with these tensors."""
+    if len(_tensors(batch)) != len(tensors):
+        raise BatchError(
+            "This rank has no example of the batch, whose loss all ranks must call equally often, and it can't be lent one: an "
+            "example's parts are not all tensors. Leave short batches out: run.data(..., drop_last=True)."
+        )
+    left = iter(tensors)
+    return map_batch_tensors(lambda tensor: next(left).to(tensor.device), batch)
 
 
 class SharedBatch:
@@ -105,7 +141,12 @@ class SharedBatch:
     def _take_counts(self, counts: list[int], calls: list[int]) -> None:
         self._counts, self._calls = counts, calls
         if not sum(counts):
-            raise BatchError("The batch is empty on every rank: a mean over no examples is not defined.")
+            line = line_of_user_code()
+            place = f", {line}" if line else ""
+            raise BatchError(
+                f"The batch is empty on every rank ({self._what}{place}): a mean over no examples is not defined. Leave the update "
+                "out on all ranks where none has an example left."
+            )
 
     def head(self) -> RankHead | None:
         """Return what this rank says at the head of the gradients' first message; None where there is no such."""

@@ -35,11 +35,6 @@ class RankTotals:
         # by the hosts, where nothing is read: whether an example has a weight, and the total weight where none has
         self._said: tuple[bool, int] | None = None
 
-    @property
-    def num_numbers(self) -> int:
-        """The length of the vector, the same on every rank."""
-        return _HEAD + len(self._names)
-
     def mine(self, sums: LossTotals, more: Sequence[Any] = ()) -> Tensor:
         """Return this rank's vector, in float64, when its last loss is known, and more numbers behind it."""
         weight, loss, metrics = sums.shares()

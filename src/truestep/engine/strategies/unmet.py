@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Updates for which the ranks do not meet: what they would say stands at the head of the gradients' first message (`heads.py`).
+"""Updates for which the ranks do not meet: what they would say stands at the head of the first message (`first_message.py`).
 
 How many examples the batch has is known from the order of the data, whatever the loop makes of it: each backward is divided by that
 number, and the true weight, which comes with the gradients, mends what differs. What can't be mended are numbers that a loss has
@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import AttemptTakenBackError
-from truestep.engine.strategies.heads import RankHead
+from truestep.engine.strategies.first_message import RankHead
 
 
 class UnmetUpdates:

@@ -12,7 +12,12 @@ from torch.optim import Optimizer
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import counted
-from truestep.frameworks.accelerate.gradients import held_gradients, put_gradients_back, stand_of_gradients
+from truestep.frameworks.accelerate.gradients import (
+    Stand,
+    held_gradients,
+    put_gradients_back,
+    stand_of_gradients,
+)
 from truestep.frameworks.accelerate.indices import foreign_count
 from truestep.frameworks.accelerate.prepared import (
     prepared_optimizers,
@@ -20,6 +25,7 @@ from truestep.frameworks.accelerate.prepared import (
     refuse_unprepared,
     unkept_schedules,
 )
+from truestep.frameworks.attributes import PlainAttributes
 from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
@@ -76,9 +82,7 @@ class ExactResume(HelpfulAttributes):
         self._place: dict[str, Any] = {}
         self._pass: object | None = None  # the one that is gone through
         self._before_pass = self._place, self._since
-        self._stepped: dict[
-            int, dict[int, tuple[int, int]]
-        ] = {}  # in this body: gradients that a step has used, by optimizer
+        self._stepped: dict[int, Stand] = {}  # in this body, by optimizer: gradients that it has used
         self._unkept: list[Any] | None = None
         self._watch_steps()
         self._load_state()
@@ -88,6 +92,9 @@ class ExactResume(HelpfulAttributes):
         schedules = (*getattr(accelerator, "_schedulers", ()), *getattr(accelerator, "_custom_objects", ()))
         begun.made(accelerator, made_optimizers(prepared_optimizers(accelerator)), made_schedules(schedules))
         begun.model(*getattr(accelerator, "_models", ()))
+        self._attributes = PlainAttributes(
+            {f"model{number}": each for number, each in enumerate(getattr(accelerator, "_models", ()))}
+        )
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
         seeds = begun.seed()  # before Accelerate loads the streams
         if (newest := self._kept.newest) is not None:
@@ -228,7 +235,7 @@ class ExactResume(HelpfulAttributes):
         self._saved += self._since
         self._since = 0
         place = {**self._passes.place(self._batches), **self._begun.facts}
-        place["gradients"] = held
+        place |= {"gradients": held, "attributes": self._attributes.changed()}
         place["random"] = loop_random_state(self._accelerator.device)
         with self._kept.saving(self._saved, place) as folder:
             self._accelerator.save_state(str(folder / "accelerate"))
@@ -247,6 +254,7 @@ class ExactResume(HelpfulAttributes):
         self._begun.first_batch()
         if self._place:
             set_loop_random_state(self._place["random"], self._accelerator.device)
+            self._attributes.put_back(self._place.get("attributes", {}))
             put_gradients_back(self._optimizers, self._place.get("gradients", {}))
             self._place = {}
 

@@ -6,15 +6,16 @@ from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
-from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
+from truestep.frameworks.attributes import PlainAttributes
+from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules, refuse_trainer_of
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 try:
-    from lightning.pytorch import Callback
+    from lightning.pytorch import Callback, LightningModule
 except ModuleNotFoundError:
-    from pytorch_lightning import Callback  # type: ignore[assignment]
+    from pytorch_lightning import Callback, LightningModule  # type: ignore[assignment]
 
 
 _CALL = "trainer.fit(model, loader, ckpt_path=exact.checkpoint)"
@@ -43,6 +44,7 @@ class ExactResume(HelpfulAttributes, Callback):
         self._kept = KeptCheckpoints(directory, keep)
         self._begun, self._every = Beginning(self._kept), every_n_batches
         self._passes = KeyedPasses()
+        self._attributes = PlainAttributes({})
         self._place: dict[str, Any] = {}
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
@@ -51,10 +53,7 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def on_init_end(self, *_given: Any, **_named: Any) -> None:
         """Refuse the Trainer of transformers, which calls this first: its hooks have other names."""
-        raise OptionError(
-            "ts.lightning.ExactResume is a callback of Lightning's Trainer, and was given to that of transformers, which would "
-            "never tell it of a batch. Write ts.transformers.ExactResume(directory)."
-        )
+        refuse_trainer_of("transformers", "lightning", "Lightning's Trainer")
 
     on_train_begin = on_init_end  # the first that it calls of a callback added after it was made
 
@@ -89,6 +88,10 @@ class ExactResume(HelpfulAttributes, Callback):
         """Look at optimizers and schedules, before Lightning loads the state of those that were saved into them."""
         schedules = made_schedules(each.scheduler for each in trainer.lr_scheduler_configs)
         self._begun.made(trainer, made_optimizers(trainer.optimizers), schedules)
+        given = {
+            f"callback{number}": each for number, each in enumerate(trainer.callbacks) if each is not self
+        }
+        self._attributes = PlainAttributes({"self": pl_module, **given}, LightningModule())
 
     def state_dict(self) -> dict[str, Any]:
         """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
@@ -136,6 +139,7 @@ class ExactResume(HelpfulAttributes, Callback):
             # it would leave out a plateau schedule's step at the epoch's end, for want of the metrics that are kept here
             trainer.fit_loop._restarting = False
             self._means = place["means"]
+            self._attributes.put_back(place.get("attributes", {}))
         else:
             self._merge_means(loop)
             if self._since >= self._every and trainer.global_step != self._steps:
@@ -174,6 +178,9 @@ class ExactResume(HelpfulAttributes, Callback):
         loop = trainer.fit_loop.epoch_loop
         place = {**self._passes.place(batch_idx), **self._begun.facts}
         place["random"] = loop_random_state(pl_module.device)
+        place["attributes"] = self._attributes.changed(
+            'def on_save_checkpoint(self, checkpoint): checkpoint["mine"] = ..., and take it back in on_load_checkpoint.'
+        )
         place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
         place["reloaded"] = trainer.fit_loop._last_train_dl_reload_epoch
         place["logged"] = loop._batches_that_stepped

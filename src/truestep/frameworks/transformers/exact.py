@@ -8,7 +8,14 @@ from transformers import TrainerCallback
 
 from truestep.core.errors import OptionError
 from truestep.core.held import HelpfulAttributes
-from truestep.frameworks.beginning import Beginning, made_by, made_optimizers, made_schedules
+from truestep.frameworks.attributes import PlainAttributes
+from truestep.frameworks.beginning import (
+    Beginning,
+    made_by,
+    made_optimizers,
+    made_schedules,
+    refuse_trainer_of,
+)
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
 
@@ -40,6 +47,8 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._begun = Beginning(self._kept)
         self._passes, self._number = KeyedPasses(self._skipped), 0
         self._whole_loader: Any = None
+        self._place: dict[str, Any] = {}
+        self._attributes = PlainAttributes({})
         self._model: list[Any] = []
         self._optimizers, self._schedules = made_optimizers([]), made_schedules([])
 
@@ -64,10 +73,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
 
     def setup(self, *_given: Any, **_named: Any) -> None:
         """Refuse the Trainer of Lightning, which calls this first: its hooks have other names."""
-        raise OptionError(
-            "ts.transformers.ExactResume is a callback of transformers' Trainer, and was given to that of Lightning, which would "
-            "never tell it of a batch. Write ts.lightning.ExactResume(directory)."
-        )
+        refuse_trainer_of("Lightning", "transformers", "transformers' Trainer")
 
     def on_exception(self, *_given: Any, **_named: Any) -> None:
         """Do nothing: Lightning's Trainer calls this behind the refusal."""
@@ -86,6 +92,8 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         # the state of what it has made is loaded by now: what the arguments say
         optimizers = self._optimizers or made_by(args, str(getattr(args.optim, "value", args.optim)))
         self._begun.made(args, optimizers, self._schedules or made_schedules([kwargs.get("lr_scheduler")]))
+        self._place = self._kept.place
+        self._attributes = PlainAttributes({"model": kwargs["model"]})
         seeds = self._begun.seed()
         self._begun.say_going_on()
         self._passes.begin(self._kept.place, seeds)
@@ -100,12 +108,14 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         """Take no other for it."""
         self._passes.stop_waiting()
         self._begun.first_batch()
+        self._attributes.put_back(self._place.get("attributes", {}))
+        self._place = {}
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what the Trainer has just saved; at the last step it does so whatever `save_steps` says."""
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
-        place = {**self._passes.place(batches), **self._begun.facts}
+        place = {**self._passes.place(batches), **self._begun.facts, "attributes": self._attributes.changed()}
         self._kept.keep(
             Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
         )

@@ -21,8 +21,8 @@ from truestep.model.graph.picture import Picture, pictures
 from truestep.model.graph.rolling import GraphRolling
 from truestep.model.graph.tracing import trace_model
 from truestep.model.graph.tree import TracedGraph
-from truestep.model.summaries.copies import run_without_values, sized_by_batch
 from truestep.model.summaries.counting import failing_forward
+from truestep.model.summaries.memory import run_without_values, sized_by_batch
 
 Kind = Literal["modules", "autograd"]
 MAX_VISIBLE = 60  # boxes; more than that nobody reads at once

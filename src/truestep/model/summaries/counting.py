@@ -24,7 +24,7 @@ from truestep.model.calling import (
     summary_shapes,
     undisturbed_model,
 )
-from truestep.model.summaries.copies import run_without_values
+from truestep.model.summaries.memory import run_without_values
 
 
 @dataclass

@@ -20,13 +20,13 @@ from truestep.model.calling import (
     run_forward,
     undisturbed_model,
 )
-from truestep.model.summaries.copies import sized_by_batch
 from truestep.model.summaries.counting import ModuleCalls, OperationCount, count_operations, failing_forward
 from truestep.model.summaries.memory import (
     PRECISIONS,
     OptimizerMaker,
     TrainingMemory,
     optimizer_maker,
+    sized_by_batch,
     training_memory,
 )
 

@@ -17,8 +17,16 @@ from truestep.core.random_streams import torch_streams_put_back
 from truestep.core.results import RenderableType, Result, result_table
 from truestep.nn.activations import Activation, activation_gain
 from truestep.nn.initialization.preceding import UNKNOWN, ActivationBefore, preceding_activations
-from truestep.nn.initialization.rules import PRESETS, InitRule, Rule, Rules, check_init_rules, init_rule_for
-from truestep.nn.initialization.slots import InitSlot, init_slots
+from truestep.nn.initialization.rules import (
+    PRESETS,
+    InitRule,
+    InitSlot,
+    Rule,
+    Rules,
+    check_init_rules,
+    init_rule_for,
+    init_slots,
+)
 from truestep.nn.layers import (
     layer_matches,
     layer_selectors,

@@ -1,15 +1,127 @@
 # SPDX-License-Identifier: Apache-2.0
 """Sound to train on: a folder of WAV files, speech of a synthesiser, or harmonic sounds, cut into pieces of one length."""
 
+import math
+import shutil
+import subprocess
+import wave
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from truestep.core.errors import DataError
-from truestep.recipes.parts.harmonic import RATE, harmonic_sounds
-from truestep.recipes.parts.speech import speak_sentences
-from truestep.recipes.parts.wav import read_wav_folder
+
+RATE = 8_000
+SOUNDS, SECONDS, HARMONICS = 100, 1.024, 24
+
+
+def harmonic_sounds() -> list[Tensor]:
+    """Return the same sounds each time, in [-1, 1]."""
+    generator = torch.Generator().manual_seed(0)
+    return [_sound(generator) for _ in range(SOUNDS)]
+
+
+def _sound(generator: torch.Generator) -> Tensor:
+    low, high, first, second = torch.rand(4, generator=generator).tolist()
+    time = torch.arange(int(SECONDS * RATE)) / RATE
+    ends = 100 * 2.5**low, 100 * 2.5**high
+    pitch = ends[0] * (ends[1] / ends[0]) ** (time / SECONDS) * (1 + 0.01 * (2 * math.pi * 5 * time).sin())
+    phase = 2 * math.pi * pitch.cumsum(0) / RATE
+    number = torch.arange(1, HARMONICS + 1)[:, None]
+    frequency = number * pitch
+    resonance = _peak(frequency, 300 + 600 * first) + 0.5 * _peak(frequency, 1000 + 1500 * second)
+    audible = torch.where(frequency < 0.45 * RATE, resonance / number.sqrt(), 0.0)
+    voice = (audible * (number * phase).sin()).sum(0)
+    loudness = (0.5 - 0.5 * (2 * math.pi * 2 * time / SECONDS).cos()).square()
+    breath = 0.003 * torch.randn(len(time), generator=generator)
+    sound: Tensor = 0.5 * voice / voice.abs().max() * loudness + breath
+    return sound
+
+
+def _peak(frequency: Tensor, centre: float, width: float = 150.0) -> Tensor:
+    return (1 + ((frequency - centre) / width).square()).reciprocal()
+
+
+SYNTHESISER = "espeak-ng"
+SENTENCES = [  # about a minute
+    f"{number} {what}."
+    for number in ("Seven", "Twenty four", "Nine hundred", "Only three", "Almost twelve")
+    for what in (
+        "green boats lay along the river this morning",
+        "young horses ran beyond the quiet hills",
+        "old songs were heard under a wide evening sky",
+        "loud bells rang in the village below",
+    )
+]
+
+
+def speak_sentences(folder: Path) -> Path | None:
+    """Have each sentence spoken into a WAV file of a folder, unless it is there; None where there is no synthesiser."""
+    if (folder / "spoken").exists():
+        return folder
+    if shutil.which(SYNTHESISER) is None:
+        return None
+    folder.mkdir(exist_ok=True)
+    for number, sentence in enumerate(SENTENCES):
+        path = folder / f"{number:03d}.wav"
+        command = [SYNTHESISER, "-v", "en", "-p", str(30 + 7 * (number % 7)), "-w", str(path), sentence]
+        try:
+            subprocess.run(command, check=True, capture_output=True, timeout=60)
+        except (OSError, subprocess.SubprocessError) as error:
+            raise DataError(
+                f"{SYNTHESISER} is installed but failed: {error}. Give a folder of WAV files of your own: --data FOLDER."
+            ) from error
+    (folder / "spoken").touch()  # all of them
+    return folder
+
+
+WIDTH = 2  # bytes of a sample
+
+
+def read_wav_folder(folder: Path) -> tuple[list[Tensor], int]:
+    """Return the sounds of a folder's WAV files, in the order of their names, float32 in [-1, 1), and samples per second.
+
+    Raises DataError where there is none, where one can't be read, or is not of 16 bits, one channel and the first one's rate.
+    """
+    if not folder.is_dir():
+        raise DataError(f"There is no folder {folder}. --data takes a folder of WAV files.")
+    paths = sorted(path for path in folder.iterdir() if path.suffix.lower() == ".wav")
+    if not paths:
+        raise DataError(
+            f"{folder} holds no WAV file (a name that ends in .wav); --data takes a folder of those."
+        )
+    read = [_read(path) for path in paths]
+    rate = read[0][1]
+    for path, (_, its_rate) in zip(paths, read, strict=True):
+        if its_rate != rate:
+            raise DataError(
+                f"{path} has {its_rate:,} samples a second and {paths[0].name} {rate:,}: at one rate the same sound would have "
+                f"another pitch. {_convert(path, rate)}"
+            )
+    return [sound for sound, _ in read], rate
+
+
+def _read(path: Path) -> tuple[Tensor, int]:
+    try:
+        with wave.open(str(path), "rb") as file:
+            width, channels, rate = file.getsampwidth(), file.getnchannels(), file.getframerate()
+            samples = file.readframes(file.getnframes())
+    except (OSError, EOFError, wave.Error) as error:
+        raise DataError(
+            f"{path} can't be read as a WAV file of PCM samples: {error or 'it ends too early'}."
+        ) from error
+    if width != WIDTH:
+        raise DataError(f"{path} has {8 * width} bits a sample, and 16 are read. {_convert(path, rate)}")
+    if channels != 1:
+        raise DataError(f"{path} has {channels} channels, and one is learnt. {_convert(path, rate)}")
+    whole = torch.frombuffer(bytearray(samples), dtype=torch.int16) if samples else torch.zeros(0)
+    return whole.float() / 32768, rate
+
+
+def _convert(path: Path, rate: int) -> str:
+    return f"Convert it: ffmpeg -i {path.name} -ac 1 -ar {rate} -c:a pcm_s16le converted/{path.name}"
+
 
 HELD_OUT = 10  # every tenth sound
 

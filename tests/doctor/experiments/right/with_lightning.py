@@ -50,7 +50,6 @@ trainer = L.Trainer(
     gradient_clip_val=1.0,
     logger=False,
     enable_checkpointing=False,
-    enable_progress_bar=False,
     enable_model_summary=False,
     accelerator="cpu",
     num_sanity_val_steps=0,

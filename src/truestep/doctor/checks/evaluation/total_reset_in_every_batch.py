@@ -5,7 +5,6 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
-from truestep.doctor.source.flow import place_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, stored_in
 from truestep.doctor.source.values import constant
@@ -39,7 +38,7 @@ class TotalResetInEveryBatch(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `x = 0` at the top of a loop's body that also adds to x, where x is read behind the loop alone."""
         for added in module.all(ast.AugAssign) if "torch" in module.text else ():
-            loop, name = module.loop(added), place_of(added.target)
+            loop, name = module.loop(added), _place_of(added.target)
             if not isinstance(loop, ast.For) or name is None or module.scope(loop) is not module.scope(added):
                 continue
             resets = [
@@ -64,7 +63,7 @@ def _sets_back(node: ast.stmt, name: str) -> bool:
     values = getattr(node.value, "elts", [node.value] * len(targets))
     for target, value in zip(targets, values, strict=False):
         items = zip(value.keys, value.values, strict=True) if isinstance(value, ast.Dict) else []
-        parts: dict[str | None, ast.expr] = {place_of(target): value}
+        parts: dict[str | None, ast.expr] = {_place_of(target): value}
         parts |= {f"{dotted(target)}[{constant(key)!r}]": each for key, each in items}
         if constant(parts.get(name)) in (0, 0.0):
             return True
@@ -85,7 +84,7 @@ def _is_read_behind(module: SourceModule, loop: ast.For, name: str, added: ast.A
     others = [
         each
         for each in module.stores
-        if place_of(stored_in(each)) == name and each is not added and loop in module.ancestors(each)
+        if _place_of(stored_in(each)) == name and each is not added and loop in module.ancestors(each)
     ]
     end = loop.end_lineno or loop.lineno
     behind = [
@@ -99,12 +98,22 @@ def _is_read_of(module: SourceModule, table: ast.expr, name: str) -> bool:
     item = module.parents[table]
     if not isinstance(item, ast.Subscript) or item.value is not table:
         return True
-    return place_of(item) == name and isinstance(item.ctx, ast.Load)
+    return _place_of(item) == name and isinstance(item.ctx, ast.Load)
 
 
 def _is_stored_between(module: SourceModule, loop: ast.For, name: str, read: ast.expr) -> bool:
     end = loop.end_lineno or loop.lineno
     return any(
-        place_of(stored_in(each)) == name and end < each.lineno < read.lineno and isinstance(each, ast.Assign)
+        _place_of(stored_in(each)) == name
+        and end < each.lineno < read.lineno
+        and isinstance(each, ast.Assign)
         for each in module.stores
     )
+
+
+def _place_of(node: ast.AST) -> str | None:
+    """Return the text of a name, a chain of attributes, or an item of one under a constant key."""
+    if isinstance(node, ast.Subscript) and (key := constant(node.slice)) is not None:
+        base = dotted(node.value)
+        return f"{base}[{key!r}]" if base is not None else None
+    return dotted(node)

@@ -13,8 +13,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
 from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
-from truestep.doctor.source.flow import loses_graph
-from truestep.doctor.source.losses import losses_of
+from truestep.doctor.source.losses import loses_graph, losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument

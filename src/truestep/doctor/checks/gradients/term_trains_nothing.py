@@ -3,17 +3,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.sums import FROM_NUMBERS
-from truestep.doctor.source.flow import goes_backward
-from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.penalties import penalties_of
-from truestep.doctor.source.values import argument, forwards_all, literal
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -22,7 +17,6 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
     from truestep.doctor.runtime.sums import WatchedTerm
 
-CREATE_GRAPH = 4  # its place among the arguments of torch.autograd.grad
 STEPS = 3  # so many backwards show the same
 MOST = 64  # terms that wait for a step at a time
 
@@ -50,7 +44,7 @@ class TermValues:
         return len(self.values) >= STEPS and len(set(self.values)) == len(self.values)
 
 
-class TermTrainsNothing(SourceCheck, Watcher):
+class TermTrainsNothing(Watcher):
     """A term that changes from step to step is added into the loss, and no weight learns from it.
 
     Why: computed under no_grad(), detached, a number of item(), or its gradients are cleared before any step: the loss
@@ -83,17 +77,6 @@ class TermTrainsNothing(SourceCheck, Watcher):
     """
 
     code = "GRAD063"
-    words = ("autograd",)
-
-    def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a penalty on a gradient that was computed without a graph."""
-        for call in module.calls("torch.autograd.grad"):
-            given = argument(call, CREATE_GRAPH, "create_graph")
-            if forwards_all(call) or (given is not None and literal(module, given) is not False):
-                continue
-            if any(goes_backward(module, each) for each in penalties_of(module, call)):
-                text = "This gradient has no graph, create_graph=True is missing: the penalty made of it trains nothing."
-                yield At(call, text, RISK)
 
     def __init__(self) -> None:
         self.seen: dict[tuple[Place, Place], TermValues] = {}

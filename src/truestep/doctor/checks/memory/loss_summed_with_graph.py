@@ -7,8 +7,8 @@ from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
-from truestep.doctor.source.flow import loses_graph
 from truestep.doctor.source.libraries import losses_given_back
+from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.once_for_each_batch import is_once_for_each_batch, outlives_its_call

@@ -1,0 +1,127 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain attributes that a training changes, `self.best` say: they are in no state_dict, so they are kept beside it."""
+
+import sys
+import time
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from truestep.core.errors import CheckpointError
+from truestep.core.frames import is_library_file
+from truestep.core.trees import tree_leaves
+from truestep.core.wording import a_type
+from truestep.run.user_state import check_run_state_value, run_state_at_a_glance
+
+_KINDS = (bool, int, float, str, Tensor, np.ndarray, np.generic, list, tuple, dict, set, deque, type(None))
+_CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
+_IF_MISSING = "?"  # behind the name of a reading of a clock: this process has its own, unless the hook for it is left out
+_EXTRA = "get_extra_state(self) and set_extra_state(self, state) into the class."
+
+
+class PlainAttributes:
+    """Those of the modules and objects that are given, of what these hold, and buffers that are not persistent.
+
+    Only where the class is the user's own: a library may keep a cache for each, and both belong together.
+
+    What a module saves by itself, by buffers or by hooks of its own, comes back twice, to the same values.
+    """
+
+    def __init__(self, given: dict[str, Any], of_library: Any = None) -> None:
+        self._of_library = {*vars(nn.Module()), *vars(of_library or nn.Module())}
+        self._holders: dict[str, Any] = {}
+        for root, each in given.items():
+            inner = each.named_modules() if isinstance(each, nn.Module) else [("", each)]
+            held = {f"{root}.{name}".rstrip("."): holder for name, holder in inner if _is_of_user(holder)}
+            parts = {
+                f"{path}.{name}": part for path, holder in held.items() for name, part in vars(holder).items()
+            }
+            objects = {
+                path: part
+                for path, part in parts.items()
+                if not isinstance(part, nn.Module) and _is_of_user(part)
+            }
+            self._holders |= held | objects
+        self._began = [clock() for clock in _CLOCKS]
+        self._made = {path: run_state_at_a_glance(value) for path, _, value in self._all()}
+        self._told = False
+
+    def _all(self) -> Iterator[tuple[str, Any, Any]]:
+        for path, holder in self._holders.items():
+            lost = getattr(holder, "_non_persistent_buffers_set", ())
+            buffers = {name: value for name, value in getattr(holder, "_buffers", {}).items() if name in lost}
+            for name, value in {**vars(holder), **buffers}.items():
+                if name not in self._of_library and isinstance(value, _KINDS):
+                    yield f"{path}.{name}", holder, value
+
+    def changed(self, instead: str = _EXTRA) -> dict[str, Any]:
+        """Return what has changed since this was made; say once what can't be kept, and what to write `instead`."""
+        found, lost = {}, []
+        for path, _, value in self._all():
+            is_same = path in self._made and self._made[path] == run_state_at_a_glance(value)
+            if is_same:
+                continue
+            content = (
+                list(value)
+                if isinstance(value, set | deque)
+                else dict(value)
+                if isinstance(value, dict)
+                else value
+            )
+            if any(isinstance(leaf, Tensor) and leaf.requires_grad for _, leaf in tree_leaves([content])):
+                continue  # weights, and what belongs to the batch
+            try:
+                check_run_state_value(content, path)
+                found[f"{path}{_IF_MISSING if self._is_time(value) else ''}"] = content
+            except CheckpointError:
+                lost.append(f"{path}, {a_type(value)},")
+        if lost and not self._told:
+            self._told = True
+            sys.stderr.write(
+                f"truestep: {lost[0]} has changed in training, and holds what no checkpoint keeps, so a killed run would go on "
+                f"with what it is made with{f' (as {len(lost) - 1} more)' if lost[1:] else ''}. Write {instead}\n"
+            )
+        return found
+
+    def _is_time(self, value: Any) -> bool:
+        return type(value) is float and any(
+            began <= value <= clock() for began, clock in zip(self._began, _CLOCKS, strict=True)
+        )
+
+    def put_back(self, kept: dict[str, Any]) -> None:
+        """Set what was kept, within the containers and tensors that are there: something else may hold them, too."""
+        for path, value in kept.items():
+            holder, name = self._holders.get(path.rpartition(".")[0]), path.rpartition(".")[2]
+            if holder is None or (name.endswith(_IF_MISSING) and hasattr(holder, name.rstrip(_IF_MISSING))):
+                continue
+            name = name.rstrip(_IF_MISSING)
+            now = getattr(holder, name, None)
+            if (
+                isinstance(now, Tensor)
+                and isinstance(value, Tensor)
+                and now.shape == value.shape
+                and now.dtype == value.dtype
+            ):
+                with torch.no_grad():
+                    now.copy_(value)
+            elif isinstance(now, dict | set | list | deque) and isinstance(value, list | dict):
+                now.clear()
+                now.extend(value) if isinstance(now, list | deque) else now.update(value)
+            else:
+                setattr(holder, name, value)
+
+
+def _is_of_user(value: Any) -> bool:
+    """Whether its class stands in the user's code; a metric of torchmetrics is the user's, too: it saves nothing by default."""
+    name = type(value).__module__
+    file = getattr(sys.modules.get(name), "__file__", None)
+    is_own = (
+        name == "__main__"
+        or name.startswith("torchmetrics.")
+        or (file is not None and not is_library_file(file))
+    )
+    return is_own and hasattr(value, "__dict__") and not isinstance(value, type)
