@@ -55,6 +55,36 @@ def test_the_forward_of_another_model(tmp_path):
     ]
 
 
+WITHOUT_SUPER = """
+class Unused(nn.Module):
+    def __init__(self):
+        self.size = 3
+class Net(nn.Module):
+    def forward(self, x):
+        return LOOKS * x
+"""
+
+
+@pytest.mark.parametrize(
+    ("looks", "expected"),
+    [
+        ("1", "risk"),
+        ("eval('self.si' + 'ze')", "risk"),
+        ("eval(f'self.size{1}')", "risk"),
+        ("eval('self.size{}'.format(1))", "risk"),
+        ("eval('self.size%d' % 1)", "risk"),
+        ("eval(input())", "bug"),
+        ("eval('Un' + 'used')()", "bug"),
+        ("eval(f'{self.name}()')", "bug"),
+        ("Unused()", "bug"),
+    ],
+)
+def test_a_class_beside_an_eval(tmp_path, looks, expected):
+    """What begins with `self.` finds what the object has, and no class."""
+    net = IMPORTS + WITHOUT_SUPER.replace("LOOKS", looks)
+    assert severities(tmp_path, trained() | {"net.py": net}, "PARAM004") == [expected]
+
+
 @pytest.mark.parametrize("root", ["pyproject.toml", "setup.py", "setup.cfg", ".git"])
 def test_what_a_script_that_trains_nothing_calls(tmp_path, root):
     text = "from check import check\nprint(check(1, 2, 3))\n"

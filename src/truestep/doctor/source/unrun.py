@@ -86,7 +86,9 @@ class NamedDefinitions:
         self.file, self.index = files[0], files[0].index
         asked = [call.args for call in self.index.calls.get("getattr", ()) if len(call.args) > 1]
         looked_up = [each[0] for each in asked if not isinstance(each[1], ast.Constant)]
-        self._are_methods_open = bool(looked_up)  # `getattr(task, name)()`: what it gives is not known
+        evaluated = [call for call in self.index.calls.get("eval", ()) if _is_of_object(call)]
+        # `getattr(task, name)()`: what it gives is not known
+        self._are_methods_open = bool(looked_up or evaluated)
         self.is_open = self._looks_up_by_text() or any(map(self._is_file, looked_up))
         self._used: dict[ast.AST, set[str]] = {file.tree: _imported(file) for file in files}
         for file in () if self.is_open else files:
@@ -114,7 +116,8 @@ class NamedDefinitions:
 
     def _looks_up_by_text(self) -> bool:
         """Tell `globals()[name]`, `eval(name)`, `import_module(name)`."""
-        code = [call.func for name in ("globals", "eval", "exec") for call in self.index.calls.get(name, ())]
+        calls = [call for name in ("globals", "eval", "exec") for call in self.index.calls.get(name, ())]
+        code = [call.func for call in calls if not _is_of_object(call)]
         found = [call for name in _BY_TEXT for call in self.index.calls.get(name, ())]
         # `import_module(path).build(...)` finds a file, and names what it takes from it
         is_asked = any(not isinstance(self.index.parents[each], ast.Attribute) for each in found)
@@ -168,6 +171,18 @@ class NamedDefinitions:
     def _is_over_library(self, owner: Class) -> bool:
         """Tell a class whose base is out of sight, which may call its methods; modules of torch call `forward`."""
         return bool(self.file.classes.bases_out_of_sight(owner) - {"torch.nn.Module", "object"})
+
+
+def _is_of_object(call: ast.Call) -> bool:
+    """Tell `eval("self.block" + str(i))` and `eval(f"self.block{i}")`: it finds what an object has, no definition."""
+    text: ast.expr | None = call.args[0] if call.args else None
+    while isinstance(text, ast.BinOp):
+        text = text.left
+    if isinstance(text, ast.Call) and isinstance(text.func, ast.Attribute) and text.func.attr == "format":
+        text = text.func.value
+    first = text.values[0] if isinstance(text, ast.JoinedStr) and text.values else text
+    start = first.value if isinstance(first, ast.Constant) else None
+    return isinstance(start, str) and start.startswith("self.")
 
 
 def _imported(file: SourceModule) -> set[str]:
