@@ -223,7 +223,7 @@ def _refuse_missing_buffers(world: World, what: str, there: dict[str, Tensor], s
         *parts, key = name.split(".")
         raise RankError(
             f"In {what}, buffers are not the same on all ranks: {name}{more} is {_said_of(given.get(name))} on rank {source} and "
-            f"{_said_of(taken.get(name))} on rank {rank}. A forward has made it, and a rank without examples calls none. "
+            f"{_said_of(taken.get(name))} on rank {rank}. A forward has made it, and a rank that had no example yet calls none. "
             f"Make it in the __init__ of {'.'.join(parts) or 'the model'}, the same on all ranks: "
             f'self.register_buffer("{key}", torch.zeros({", ".join(map(str, shape or ())) or "()"})).'
         )
