@@ -286,3 +286,34 @@ def test_factors_of_plain_numbers_and_copies_are_constants(name):
 def test_a_term_that_is_a_plain_number_is_found(name):
     (found,) = watched(ADDED[name], ("REL011",)).findings
     assert "by item at <example>:" in found.message
+
+
+PENALTY = """
+critic = nn.Sequential(nn.Linear(4, 32), ACT, nn.Linear(32, 32), ACT, nn.Linear(32, 1))
+opt = torch.optim.Adam(critic.parameters(), lr=0.01)
+for x, y in loader:
+    made = torch.randn(len(x), 4)
+    between = (x + torch.rand(len(x), 1) * (made - x)).requires_grad_()
+    scores = critic(between)
+    slopes, = torch.autograd.grad(scores, between, torch.ones_like(scores), create_graph=True)
+    opt.zero_grad()
+    (critic(made).mean() - critic(x).mean() + 10 * (slopes.norm(dim=1) - 1).square().mean()).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    "act", ["nn.LeakyReLU(0.2)", "nn.ReLU()", "nn.PReLU()", "nn.Hardtanh()", "nn.ReLU6()"]
+)
+def test_a_gradient_penalty_of_a_critic_with_kinks_is_not_tried(act):
+    watch = watched(PENALTY.replace("ACT", act), ("REL011",))
+    assert not watch.findings
+    outcome, why = watch.experiments.outcome("REL011")
+    assert outcome == "not tried"
+    assert "which jumps where that bends" in why
+
+
+@pytest.mark.parametrize("act", ["nn.Tanh()", "nn.ELU()", "nn.SiLU()"])
+def test_a_gradient_penalty_of_a_smooth_critic_keeps_its_slope(act):
+    watch = watched(PENALTY.replace("ACT", act), ("REL011",))
+    assert watch.experiments.outcome("REL011")[0] == "held"

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Functions in a graph whose backward is written by hand: their gradient need be no slope, and may not mean to be."""
+"""What a gradient goes through that need be no slope: a backward written by hand, or the gradient of a function with a kink."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -8,10 +8,22 @@ from torch import Tensor
 from torch.autograd.function import BackwardCFunction
 
 _MOST_NODES = 100_000
+# of which a gradient has no slope where it jumps, as in a gradient penalty of such a critic
+_BENT = (
+    "Threshold",
+    "LeakyRelu",
+    "PreluKernel",
+    "RreluWithNoise",
+    "Hardtanh",
+    "Hardswish",
+    "Softshrink",
+    "Hardshrink",
+)
+_OF_A_GRADIENT = "BackwardBackward"
 
 
 def own_backward_of(roots: Sequence[Any]) -> str | None:
-    """Return the name of such a function that these tensors are computed with, None where there is none."""
+    """Return what is said of such a function that these tensors are computed with, None where there is none."""
     waiting = [each.grad_fn for each in roots if isinstance(each, Tensor)]
     seen: set[Any] = set()
     while waiting and len(seen) < _MOST_NODES:
@@ -20,6 +32,8 @@ def own_backward_of(roots: Sequence[Any]) -> str | None:
             continue
         if isinstance(node, BackwardCFunction):
             return f"{node.name().removesuffix('Backward')}, whose backward is written by hand"
+        if (name := node.name()).startswith(_BENT) and _OF_A_GRADIENT in name:
+            return f"a gradient of {name.partition('Backward')[0]}, which jumps where that bends"
         seen.add(node)
         waiting += [following for following, _ in node.next_functions]
     return None
