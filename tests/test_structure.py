@@ -29,6 +29,7 @@ MANY_PARAMETERS: dict[str, str] = {
     "checkpoints/store.py:save": "what a checkpoint says of itself, and what outlives it; all but step and state by name",
     "run/run.py:__init__": "each keyword is an option of the run, and users write them by name",
     "run/run.py:learner": "each keyword is one slot of a learner, and users write them by name",
+    "model/summaries/summary.py:summary": "what it foretells of a training, in the words of a run, all by name",
     "nn/sampling.py:sample_logits": "the field's words for a sampler, all but the logits by name",
     "nn/derivatives/penalties.py:gradient_penalty": "what is differentiated, where, and what it costs; the last four by name",
 }

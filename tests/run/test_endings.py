@@ -615,10 +615,27 @@ def test_the_inner_of_two_runs_is_stopped_and_the_outer_still_listens_when_it_is
     assert (stopped, outer.run.step) == ([11], 3)
 
 
-def test_an_interrupted_cell_leaves_no_half_done_state(tmp_path):
-    class Result:
-        error_in_exec, error_before_exec = KeyboardInterrupt(), None
+class Interrupted:
+    """What IPython says of a cell."""
 
+    error_in_exec, error_before_exec = KeyboardInterrupt(), None
+
+
+@pytest.mark.parametrize("within", [True, False])
+def test_a_cell_that_was_interrupted_in_a_body_says_what_is_left_out(tmp_path, capsys, within):
+    training = Training(tmp_path / "run")
+    with contextlib.suppress(KeyboardInterrupt):
+        for batch in training.run.batches(training.source):
+            training.update(batch)
+            if within and training.run.step == 3:
+                raise KeyboardInterrupt
+    training.run.session.end.endings._cell_done(Interrupted)
+    assert (
+        "interrupted in the body of step 3: where the loop runs on here" in capsys.readouterr().err
+    ) is within
+
+
+def test_an_interrupted_cell_leaves_no_half_done_state(tmp_path):
     first = Training(tmp_path / "run")
     next(first.run.epochs(1))
     with contextlib.suppress(KeyboardInterrupt):
@@ -626,7 +643,7 @@ def test_an_interrupted_cell_leaves_no_half_done_state(tmp_path):
             first.update(batch)
             if first.run.step == 3:
                 raise KeyboardInterrupt
-    first.run.session.end.endings._cell_done(Result)
+    first.run.session.end.endings._cell_done(Interrupted)
     again = Training(tmp_path / "run")  # the cell is run again
     again.go()
     assert again.steps == list(range(3, 11))

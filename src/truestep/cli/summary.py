@@ -25,6 +25,12 @@ def summary(
     precision: Annotated[
         str, typer.Option("--precision", help="For the memory of training: float32, bf16-mixed, fp16-mixed.")
     ] = "float32",
+    micro_batch: Annotated[
+        int | None,
+        typer.Option(
+            "--micro-batch", help="For the memory of training: how many rows are computed at a time."
+        ),
+    ] = None,
     time: Annotated[bool, typer.Option("--time", help="Also time each layer.")] = False,
     as_json: Json = False,
 ) -> None:
@@ -38,5 +44,13 @@ def summary(
 
     made, example = model_and_batch(model, inputs or [], batch)
     chosen = None if optimizer == "none" else optimizer
-    found = summarise(made, example, depth=depth, optimizer=chosen, precision=precision, time=time)
+    found = summarise(
+        made,
+        example,
+        depth=depth,
+        optimizer=chosen,
+        precision=precision,
+        micro_batch=micro_batch,
+        time=time,
+    )
     show_result(found, as_json=as_json)

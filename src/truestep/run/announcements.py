@@ -101,6 +101,15 @@ def run_taken_over(directory: object) -> str:
     )
 
 
+def interrupted_body(cursor: RunCursor) -> str:
+    """Return what is said where a notebook's cell was interrupted in the body of a batch, and may run on."""
+    return (
+        f"the cell was interrupted in the body of step {cursor.step}: where the loop runs on here, what that body had still to do "
+        "is left out, and the training ends elsewhere. To end as without the interrupt, run the cell with ts.Run(...) again: a new "
+        "run goes on from the newest checkpoint"
+    )
+
+
 def unfinished_body(cursor: RunCursor, saved: str) -> str:
     """Return what is said where the process ends in the body of an epoch, and nobody has said whether the training was over."""
     return (

@@ -9,7 +9,7 @@ from typing import Protocol
 
 from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
 from truestep.core.trials import TrialOver
-from truestep.run.announcements import run_taken_over, unfinished_body
+from truestep.run.announcements import interrupted_body, run_taken_over, unfinished_body
 from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
 from truestep.run.moments import SaveMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
@@ -182,6 +182,8 @@ class RunEnd:
         """A cell was interrupted in the middle of a body: what stands there is no state to go on from, unless the user does."""
         cursor = self._run.cursor
         cursor.half_done = cursor.in_body
+        if cursor.half_done:
+            self._run.screen.say(interrupted_body(cursor))
         cursor.take_up()
 
     @property

@@ -213,7 +213,7 @@ def one_thread():
         torch.set_num_threads(before)
 
 
-def measured_peak(model, batch, make, dtype, tmp_path):
+def measured_peak(model, batch, make, dtype, tmp_path, micro_batch=None):
     """The most that torch's CPU allocator held in the second step, by the profiler's own record.
 
     On one thread: a kernel's scratch memory is there once for each thread.
@@ -222,13 +222,17 @@ def measured_peak(model, batch, make, dtype, tmp_path):
     arguments = batch if isinstance(batch, tuple) else (batch,)
     held = sum(t.untyped_storage().nbytes() for t in [*model.parameters(), *model.buffers(), *arguments])
 
-    def step():
-        optimizer.zero_grad()
+    def part(rows):
         with torch.autocast("cpu", dtype or torch.bfloat16, enabled=dtype is not None):
-            outputs = model(*arguments)
+            outputs = model(*rows)
             outputs = outputs[0] if isinstance(outputs, tuple) else outputs
             loss = outputs.float().mean()
         loss.backward()
+
+    def step():
+        optimizer.zero_grad()
+        for rows in zip(*(each.split(micro_batch or len(each)) for each in arguments), strict=True):
+            part(rows)
         optimizer.step()
 
     step()
@@ -279,3 +283,29 @@ def test_training_memory_is_within_15_per_cent_of_torchs_profiler(name, optimize
     with one_thread():
         measured = measured_peak(model, each.batch(), OPTIMIZERS[optimizer], PRECISIONS[precision], tmp_path)
     assert found.peak_bytes == pytest.approx(measured, rel=SCRATCH.get((name, precision), 0.15))
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+@pytest.mark.parametrize(
+    "micro_batch", [48, 100, 256]
+)  # of 192 rows: with and without a short last part, and all
+@pytest.mark.parametrize("width", [64, 512])  # what the step holds beside activations is little, or most
+def test_memory_of_a_batch_in_parts_is_within_15_per_cent_of_torchs_profiler(
+    optimizer, micro_batch, width, tmp_path
+):
+    from truestep.model.summaries.memory import OPTIMIZERS
+
+    model = nn.Sequential(*(nn.Sequential(nn.Linear(width, width), nn.ReLU()) for _ in range(8)))
+    rows = torch.randn(192, width)
+    found = ts.summary(model, rows, optimizer=optimizer, micro_batch=micro_batch).memory
+    with one_thread():
+        measured = measured_peak(model, rows, OPTIMIZERS[optimizer], None, tmp_path, micro_batch)
+    assert found.peak_bytes == pytest.approx(measured, rel=0.15)
+    whole = ts.summary(model, rows, optimizer=optimizer).memory
+    assert (found == whole) is (micro_batch > 192)
+
+
+def test_a_micro_batch_that_is_no_number_of_rows_is_refused():
+    for wrong in (0, -1, 1.5, "auto", True):
+        with pytest.raises(ts.OptionError, match=r"ts.summary\(micro_batch="):
+            ts.summary(nn.Linear(2, 2), torch.ones(4, 2), micro_batch=wrong)

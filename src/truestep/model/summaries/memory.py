@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import nullcontext
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from typing import Any, TypeVar
 
@@ -155,6 +156,7 @@ def training_memory(
     optimizer: "str | OptimizerMaker",
     precision: str,
     *,
+    micro_batch: int | None,
     with_values: bool,
 ) -> TrainingMemory:
     """Run two steps of the mean of the outputs of a copy, by default under FakeTensorMode, and return what lived."""
@@ -166,17 +168,33 @@ def training_memory(
         else:
             made = copy_model_with(model, fake.from_tensor)
             arguments = map_forward_arguments(arguments, fake.from_tensor)
+        parts = _first_parts(arguments, micro_batch)
         with living:
-            return _two_steps(
-                made.train(), arguments, optimizer_maker(optimizer), living, PRECISIONS[precision]
-            )
+            make, dtype = optimizer_maker(optimizer), PRECISIONS[precision]
+            return _two_steps(made.train(), arguments, parts, living, make=make, dtype=dtype)
+
+
+def _first_parts(arguments: Arguments, micro_batch: int | None) -> list[Arguments]:
+    """Return the whole batch, or its first two parts: from the second one on the gradients of those before are there."""
+    first = next((each for each in forward_tensors(arguments) if each.dim()), None)
+    if micro_batch is None or first is None or micro_batch >= len(first):
+        return [arguments]
+    rows = len(first)
+
+    def cut(tensor: Tensor, start: int) -> Tensor:
+        has_rows = tensor.dim() > 0 and len(tensor) == rows
+        return tensor.narrow(0, start, min(micro_batch, rows - start)) if has_rows else tensor
+
+    return [map_forward_arguments(arguments, partial(cut, start=start)) for start in (0, micro_batch)]
 
 
 def _two_steps(
     model: nn.Module,
     arguments: Arguments,
-    make: OptimizerMaker,
+    parts: list[Arguments],
     living: ModelLivingMemory,
+    *,
+    make: OptimizerMaker,
     dtype: torch.dtype | None,
 ) -> TrainingMemory:
     noted = [living.now]
@@ -191,10 +209,7 @@ def _two_steps(
         optimizer.zero_grad()
         state = living.now - before
         living.peak = living.now
-        loss = _loss(model, arguments, dtype)
-        activations = living.now - before - state
-        loss.backward()  # type: ignore[no-untyped-call]
-        del loss
+        activations = max([_go_through(model, part, dtype, living) for part in parts])
         gradients = sum(parameter.grad.nbytes for parameter in trained if parameter.grad is not None)
         optimizer.step()
     return TrainingMemory(
@@ -208,6 +223,17 @@ def _two_steps(
         activations_bytes=activations,
         peak_bytes=living.peak,
     )
+
+
+def _go_through(
+    model: nn.Module, part: Arguments, dtype: torch.dtype | None, living: ModelLivingMemory
+) -> int:
+    """Go forward and backward; return what the forward kept for the backward."""
+    before = living.now
+    loss = _loss(model, part, dtype)
+    kept = living.now - before
+    loss.backward()  # type: ignore[no-untyped-call]
+    return kept
 
 
 def _loss(model: nn.Module, arguments: Arguments, dtype: torch.dtype | None) -> Tensor:

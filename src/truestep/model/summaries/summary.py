@@ -91,6 +91,7 @@ def summary(
     depth: int | None = None,
     optimizer: "str | OptimizerMaker | None" = "adamw",
     precision: str = "float32",
+    micro_batch: int | None = None,
     time: bool = False,
 ) -> Summary:
     """Summarise a module (or a learner) on a batch: parameters, shapes, multiply-adds, memory of training.
@@ -106,6 +107,7 @@ def summary(
         optimizer: for the memory of training: "sgd", "sgd-momentum", "adamw", or a function, lambda p: Optimizer(p); None
             leaves this memory out, which most of the time goes to.
         precision: "float32", "bf16-mixed" or "fp16-mixed".
+        micro_batch: for the memory of training: how many rows of the batch are computed at a time, their gradients added up.
         time: whether to time each layer too, on the model itself.
 
     Raises:
@@ -114,12 +116,14 @@ def summary(
     check_choice("ts.summary", "precision", precision, PRECISIONS)
     if depth is not None:
         check_number("ts.summary", "depth", depth, example=3)
+    if micro_batch is not None:
+        check_number("ts.summary", "micro_batch", micro_batch, example=32, least=1)
     if optimizer is not None:
         optimizer_maker(optimizer)
     module, arguments, notes = sized_by_batch(model, batch, "ts.summary")
     with undisturbed_model(module):  # a forward may draw random numbers on the CPU wherever its weights are
         counted = _count_operations_on_meta(module, arguments)
-        memory, problem = _memory(module, arguments, optimizer, precision)
+        memory, problem = _memory(module, arguments, optimizer, precision, micro_batch)
         seconds = layer_seconds(module, arguments) if time else {}
     return _put_together(module, counted, memory, seconds, (*notes, *counted.notes, *problem), depth=depth)
 
@@ -133,14 +137,20 @@ def _count_operations_on_meta(module: nn.Module, arguments: Arguments) -> Operat
 
 
 def _memory(
-    module: nn.Module, arguments: Arguments, optimizer: "str | OptimizerMaker | None", precision: str
+    module: nn.Module,
+    arguments: Arguments,
+    optimizer: "str | OptimizerMaker | None",
+    precision: str,
+    micro_batch: int | None,
 ) -> tuple[TrainingMemory | None, list[str]]:
     if optimizer is None or not any(parameter.requires_grad for parameter in module.parameters()):
         return None, []
     reason = ""
     for with_values in (False, True):
         try:
-            found = training_memory(module, arguments, optimizer, precision, with_values=with_values)
+            found = training_memory(
+                module, arguments, optimizer, precision, micro_batch=micro_batch, with_values=with_values
+            )
             return found, [_WITH_VALUES] if with_values else []
         except Exception as error:  # noqa: BLE001 - the forward ran: what fails is its training, which was not asked for
             reason = error_line(error)
