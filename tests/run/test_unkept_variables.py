@@ -201,6 +201,43 @@ def tracked_memory(t):
         t.update(memory.sample(4))
 
 
+def early_stop(t, *, tracked=False):
+    data = t.run.data(torch.randn(16, 2), batch_size=8)
+    early = ts.EarlyStopping(patience=3, mode="min")
+    if tracked:
+        t.run.track(early=early)
+    for _ in t.run.epochs(2):
+        for batch in t.run.batches(data):
+            t.update(batch)
+        if early.step(t.net.evaluate(t.loss, data)):
+            t.run.finish()
+
+
+def early_stop_of_a_trainer(t):
+    class Trainer:
+        def __init__(self):
+            self.stopping = ts.EarlyStopping(patience=3, mode="max")
+
+        def validate(self):
+            return self.stopping.step(0.5)
+
+    trainer = Trainer()
+    for _ in t.run.steps(4):
+        t.update(torch.randn(4, 2))
+        trainer.validate()
+
+
+def early_stop_tracked(t):
+    early_stop(t, tracked=True)
+
+
+def early_stop_of_another_loop(t):
+    early = ts.EarlyStopping(patience=3, mode="min")
+    early.step(1.0)
+    for _ in t.run.steps(4):
+        t.update(torch.randn(4, 2))
+
+
 def made_anew(t):
     for number in t.run.steps(4):
         rng = np.random.default_rng(number)
@@ -340,7 +377,7 @@ BUFFERS = [
     memory_of_class,
 ]
 SILENT = [
-    *(consumed, seeded_by_function, pictures_shown),
+    *(consumed, seeded_by_function, pictures_shown, early_stop_tracked, early_stop_of_another_loop),
     *(
         tracked_generator,
         tracked_environment,
@@ -362,7 +399,10 @@ SILENT = [
 ]
 
 
-@pytest.mark.parametrize("variant", GENERATORS + BUFFERS)
+COUNTS = [early_stop, early_stop_of_a_trainer]
+
+
+@pytest.mark.parametrize("variant", GENERATORS + BUFFERS + COUNTS)
 def test_what_is_in_no_checkpoint_is_named(tmp_path, capsys, variant):
     variant(Training(tmp_path / "run"))
     assert capsys.readouterr().err.count(WORDS) == 1

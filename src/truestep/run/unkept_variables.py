@@ -15,11 +15,12 @@ import torch
 
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import is_library_file
+from truestep.run.early_stopping import EarlyStopping
 from truestep.run.loop_flow import LoopPiece, feeds_update
 from truestep.run.state import RunState
 from truestep.run.written_names import WrittenNames, function_node, last_name, loops_around
 
-_GENERATORS = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator)
+_LOOKED_AT = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator, EarlyStopping)
 _SETS_OR_KEEPS = {
     *(
         "seed",
@@ -62,7 +63,10 @@ class UnkeptVariables:
         """A body of the leader's is about to begin, called for by the user's own loop."""
         self._bodies += 1
         if self._bodies == 1:
-            self._first = {text: _held(value) for text, value in _held_in_loop()}
+            found = dict(_held_in_loop())
+            for text in [text for text, value in found.items() if isinstance(value, EarlyStopping)]:
+                self._tell_unless_kept(text, found.pop(text), _COUNT)
+            self._first = {text: _held(value) for text, value in found.items()}
         elif self._first and self._bodies > self._next_look:
             self._next_look *= 2
             self._look()
@@ -77,14 +81,15 @@ class UnkeptVariables:
             if isinstance(held.value, torch.Generator) and held.value.initial_seed() != held.seed:
                 continue  # it is seeded anew, by a function of the user's
             is_list = isinstance(held.value, (list, deque))
-            if self._is_kept(text, held.value) or (is_list and not _holds_rows(held.value)):
-                continue
-            said = _BUFFER if is_list else _GENERATOR
-            self._run.screen.say_once(
-                said.format(name=text, short=text.rpartition(".")[2]), key=f"unkept {text}"
-            )
+            if not is_list or _holds_rows(held.value):
+                self._tell_unless_kept(text, held.value, _BUFFER if is_list else _GENERATOR)
 
-    def _is_kept(self, text: str, value: Any) -> bool:
+    def _tell_unless_kept(self, text: str, value: Any, said: str) -> None:
+        if not self._is_kept(value):
+            short = text.rpartition(".")[2]
+            self._run.screen.say_once(said.format(name=text, short=short), key=f"unkept {text}")
+
+    def _is_kept(self, value: Any) -> bool:
         kept = [*self._run.tracked.objects(), *self._run.user.values()]
         members = [part for each in kept if hasattr(each, "__dict__") for part in vars(each).values()]
         # a part of a part: the generator of an environment that a tracked agent holds
@@ -140,7 +145,7 @@ def _held_in_loop() -> Iterator[tuple[str, Any]]:
                 continue
             value = piece.names.value(node)
             is_list = isinstance(value, (list, deque)) and _is_read(node, parents)
-            if (not is_list and not isinstance(value, _GENERATORS)) or last_name(node) in stored:
+            if (not is_list and not isinstance(value, _LOOKED_AT)) or last_name(node) in stored:
                 continue
             text = piece.names.text(node)
             if not _is_set_by(text, pieces) and (not is_list or feeds_update(text, pieces)):
@@ -241,6 +246,10 @@ def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[L
         yield from _called(inner, piece.names, depth + 1)
 
 
+_COUNT = (
+    "{name}, which counts when to stop, is in no checkpoint: a run that goes on begins to count anew, and stops later than this "
+    "one would have. Write run.track({short}={name}) before the loop"
+)
 _GENERATOR = (
     "{name}, a generator that the loop draws from, is in no checkpoint: a run that goes on begins with it as it is made, draws "
     "other numbers than this one would have drawn, and ends elsewhere. Write run.track({short}={name}) before the loop"

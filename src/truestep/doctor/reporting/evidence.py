@@ -59,7 +59,6 @@ WORDS: Mapping[str, Words] = {
     "largest_difference": "They differ by up to {}.",
     "layers": None,
     "learning_rates": lambda rates: f"The learning rates are {_comma_list(rates)}.",
-    "length": "The schedule says that it takes {} steps.",
     "loss": "The loss is {}.",
     "loss_at_first": "The loss began at {}.",
     "lost": None,

@@ -25,8 +25,9 @@ def clip_from_option(option: object) -> Clip | None:
     if callable(option):
         return ClipFunction(option)
     if isinstance(option, int | float):
+        number = option if option > 0 and not isinstance(option, bool) else 1.0
         raise OptionError(
-            f"clip={option} does not say what is clipped: write ts.ClipNorm({option}) or ts.ClipValue({option})."
+            f"clip={option} does not say what is clipped: write ts.ClipNorm({number}) or ts.ClipValue({number})."
         )
     raise OptionError(
         f"clip={option!r} is no kind of clipping, so it is not known what to do with the gradients: write ts.ClipNorm(1.0), "
