@@ -86,7 +86,8 @@ def examples(drawn):
 
 
 def trained(drawn, folder, epochs, host=0.0):
-    """Train for so many epochs of two; return the weights, the messages that updates began, and the examples of each.
+    """Train for so many epochs of two; return the weights, the messages that updates began, the examples of each, and this
+    process's part of them.
 
     `host`: how much the loss draws from Python's stream, which is each rank's own: one process ends otherwise.
     """
@@ -107,7 +108,7 @@ def trained(drawn, folder, epochs, host=0.0):
         data = run.data(
             list(values) if drawn.as_list else values, batch_size=drawn.batch_size, shuffle=drawn.shuffle
         )
-        num_begun, counts = 0, []
+        num_begun, counts, own = 0, [], []
         for _ in run.epochs(epochs):
             for batch in run.batches(data):
                 if run.step > drawn.drops_from:
@@ -117,8 +118,9 @@ def trained(drawn, folder, epochs, host=0.0):
                     update = net.update(loss_of(drawn, run, net, host), batch, micro_batch=drawn.micro_batch)
                     num_begun += messages() - before
                     counts.append(update.num_examples)
+                    own.append(len(batch))
         weights = [each.detach().clone() for net in nets for each in net.module.parameters()]
-    return weights, num_begun, counts
+    return weights, num_begun, counts, own
 
 
 def messages():
