@@ -87,6 +87,8 @@ def program():
     return module
 
 
+# what it measures are numbers that are known
+@pytest.mark.filterwarnings("ignore:The function given to net.evaluate calls no model")
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3, 4])
 def test_a_metric_is_that_of_one_process_for_every_number_of_samples_and_ranks(tmp_path, size):
