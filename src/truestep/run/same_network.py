@@ -4,7 +4,7 @@
 import ast
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from inspect import isfunction, ismethod, unwrap
+from inspect import isfunction, ismethod
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from truestep.run.written_names import (
     WrittenNames,
     function_node,
     last_name,
+    plain_function,
     source_tree,
 )
 
@@ -78,7 +79,7 @@ def _asked_of(
 ) -> Iterator[_NetworkAsked]:
     """Yield the calls of networks in a function whose arguments `given` are known, by parameter, as text and object."""
     owner = function.__self__ if ismethod(function) else None
-    function = unwrap(function.__func__ if ismethod(function) else function)
+    function = plain_function(function)
     node = function_node(function) if isfunction(function) and depth < _DEEPEST else None
     if node is None:
         return
@@ -121,7 +122,7 @@ class _Reading:
                 )
 
     def _arguments(self, call: ast.Call, function: Any) -> dict[str, tuple[str, Any]]:
-        code = unwrap(function.__func__ if ismethod(function) else function).__code__
+        code = plain_function(function).__code__
         names = code.co_varnames[ismethod(function) : code.co_argcount]
         written = dict(zip(names, call.args, strict=False))
         written |= {each.arg: each.value for each in call.keywords if each.arg}

@@ -6,7 +6,7 @@ import random
 import sys
 from collections import deque
 from collections.abc import Iterator
-from inspect import isfunction, ismethod, unwrap
+from inspect import isfunction, ismethod
 from types import FrameType
 from typing import Any, NamedTuple
 
@@ -18,7 +18,7 @@ from truestep.core.frames import is_library_file
 from truestep.run.early_stopping import EarlyStopping
 from truestep.run.loop_flow import LoopPiece, feeds_update
 from truestep.run.state import RunState
-from truestep.run.written_names import WrittenNames, function_node, last_name, loops_around
+from truestep.run.written_names import WrittenNames, function_node, last_name, loops_around, plain_function
 
 _LOOKED_AT = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator, EarlyStopping)
 _SETS_OR_KEEPS = {
@@ -228,7 +228,7 @@ def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[L
         if not isinstance(node, ast.Name | ast.Attribute):
             continue
         value = names.value(node)
-        function = unwrap(value.__func__ if ismethod(value) else value) if callable(value) else None
+        function = plain_function(value) if callable(value) else None
         if not isfunction(function) or id(function) in seen or depth >= _DEEPEST:
             continue
         seen.add(id(function))

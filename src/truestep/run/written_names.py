@@ -5,6 +5,7 @@ import ast
 import linecache
 from collections.abc import Mapping
 from functools import lru_cache
+from inspect import ismethod, unwrap
 from types import FrameType, FunctionType
 from typing import Any
 
@@ -67,6 +68,11 @@ def last_name(node: ast.expr) -> str | None:
         ):
             return name
     return None
+
+
+def plain_function(value: Any) -> Any:
+    """Return the function behind a bound method, and behind what `functools.wraps` has put around it."""
+    return unwrap(value.__func__ if ismethod(value) else value)
 
 
 def function_node(function: FunctionType) -> WrittenFunction | None:
