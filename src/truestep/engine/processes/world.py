@@ -356,6 +356,10 @@ class World:
 
     def _leave(self) -> None:
         """At the end of the process: threads that wait for a rank which never comes would keep it alive forever."""
+        # before a loop begins nothing watches for exceptions, and the others would be told that this rank left without a word
+        uncaught: BaseException | None = getattr(sys, "last_value", None)
+        if uncaught is not None:
+            self.failed(uncaught)
         self._is_closed = True
         if self.error is None:
             end_store_threads()
