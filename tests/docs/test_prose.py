@@ -56,7 +56,7 @@ SMOOTH |= {
     "report.md",
     "choose-optimizer-and-schedule.md",
 }
-SMOOTH |= {"copies.md", "explain.md", "graph.md", "playground.md", "memory.md"}
+SMOOTH |= {"copies.md", "explain.md", "graph.md", "playground.md", "memory.md", "run-memory.md"}
 SMOOTH |= {"many-processes.md", "clusters.md", "ranks.md", "processes-cost.md", "mirror.md"}
 SMOOTH |= {
     f"howto/{name}.md"

@@ -20,9 +20,8 @@ def outcomes_of(watch):
     return [watch.experiments.outcome(code)[0] for code in watch.experiments.records]
 
 
-def assert_mended_script_has_count(script, lines):
+def assert_mended_script_has_count(script, loss, evaluation):
     """The page's own lines in place of the wrong ones: no relation is broken, and the count is the one shown."""
-    loss, evaluation = lines.split("\n\n")
     mended = re.sub(r"loss = .*", loss, script)
     mended = mended[: mended.index("    with torch.no_grad")] + textwrap.indent(evaluation, "    ")
     watch = watched(mended, ("REL",))
@@ -37,15 +36,15 @@ def assert_mended_script_has_count(script, lines):
 def test_the_numbers_of_the_page_are_those_of_its_script(monkeypatch):
     monkeypatch.setattr("truestep.doctor.experiments.budget.MOST_SECONDS", 600.0)  # a busy machine
     monkeypatch.setattr("truestep.doctor.experiments.budget.MOST_SECONDS_OF_CHILD", 60.0)
-    script, lines = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
-    assert_mended_script_has_count(script, lines)
+    script, loss, evaluation = re.findall(r"^```python\n(.*?)^```", PAGE, re.MULTILINE | re.DOTALL)
+    assert_mended_script_has_count(script, loss, evaluation)
     watch = watched(script, ("REL",))
     outcomes = outcomes_of(watch)
     findings = {each.code: each for each in watch.findings}
     assert [findings[code].place.line for code in ("REL004", "REL009")] == [16, 24]
     for code in ("REL004", "REL009"):
         shown = re.search(rf"{code}  (.*?)\n *for x", PAGE, re.DOTALL)[1]
-        numbers = re.findall(r"\d+\.\d+|\(by \d+\)", shown)
+        numbers = re.findall(r"\d+\.\d+|\bby \d+\b", " ".join(shown.split()))
         assert numbers
         assert [number for number in numbers if number not in findings[code].message] == []
     for readme in ("README.md", "README.zh.md"):

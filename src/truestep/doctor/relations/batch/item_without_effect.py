@@ -59,8 +59,8 @@ class ItemWithoutEffect(StepRelation):
                 continue  # a constant that the script adds to the loss
             apart = experiment.compared(Change("constant", item))
             message = (
-                f"item {item} of the batch made the same for all examples changes no gradient (by {apart.difference:.1g}), "
-                "though the step computes with it: what is computed with it is lost"
+                f"item {item} of the batch has no effect: made the same for all examples, it changes the gradients by "
+                f"{apart.difference:.1g}. The step computes with it, and the result is lost"
             )
             evidence = {"item": item, "found": apart.difference, "expected": tolerance}
             yield BrokenRelation(message, RISK, evidence=evidence)
