@@ -47,6 +47,9 @@ class Change:
     value: float = 0.0  # which; or what an item is filled with
     row: int = 0  # the example whose value is constant
     noise: int = 0  # of other random numbers, the how-many-th
+    counts: tuple[
+        int, ...
+    ] = ()  # numbers that stand for examples, which double with these; gradients are those of the step
     follows_results: bool = False  # whether it is seen which results nothing is computed from
     spoiled: tuple[str, ...] = ()  # names of such, each with its line, that get other values
 

@@ -4,7 +4,7 @@
 import sys
 import threading
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -96,7 +96,7 @@ class TrainingCourse:
         others, self._since_step = self._since_step, [*self._since_step, (id(iterator), own)]
         if not self._places or handed < self._places[0]:
             return False
-        obstacle = self._obstacle(iterator, is_alone=all(each == id(iterator) for each, _ in others))
+        obstacle = self._obstacle(iterator, [each for each, _ in others])
         if obstacle is not None:
             self._why_not.setdefault(own, Counter())[obstacle] += 1
             return False
@@ -158,18 +158,21 @@ class TrainingCourse:
         self._evaluated.add(own)
         return True
 
-    def _obstacle(self, iterator: Any, *, is_alone: bool) -> str | None:
+    def _obstacle(self, iterator: Any, others: Sequence[int]) -> str | None:
+        """Return why no child is forked at a batch; others were handed over since the last step, by these iterators."""
         if threading.current_thread() is not threading.main_thread():
             return TAKEN_BESIDE
         if id(iterator._dataset) not in self._trained:
             return "no step of an optimizer follows the batches of the loader"
-        if not is_alone:
+        if any(each != id(iterator) for each in others):
             return "several loaders hand over batches for one step"
         since = self.num_backwards - self._backwards_at_step
         ahead = batches_ahead() if iterator._num_yielded > 1 else 0  # before a pass's first none is held
         # a batch that is held back goes backward before this one, and may be the last of its window
         if (since + ahead) % self._window if ahead else since:
             return AMID if since else "a batch that is held back belongs to the same accumulation"
+        if others and not ahead:
+            return "another batch was handed over before it for the same step"
         if not self._backwards_at_step:
             return "gradients come from no backward()"
         return None

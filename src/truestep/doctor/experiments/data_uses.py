@@ -72,7 +72,7 @@ class DataUses(TorchFunctionMode):
         given = list(tensors_within((args, kwargs)))
         if not any(map(self._is_of_model, given)):
             result = func(*args, **kwargs)
-            self._note_form(name, given, result)
+            self._note_form(name, given, list(tensors_within(result)))
             return result
         indices = args[1] if name == "__getitem__" else ()
         first = indices[0] if isinstance(indices, tuple) and indices else None
@@ -106,10 +106,10 @@ class DataUses(TorchFunctionMode):
         address = address_of(given)
         return isinstance(given, nn.Parameter) or address in self._addresses or address in self._origins
 
-    def _note_form(self, name: str, given: list[Tensor], result: Any) -> None:
-        if name in _FORMS and isinstance(result, Tensor) and result.ndim and given and given[0].ndim:
-            self._rows[id(result)] = min(self._rows.get(id(given[0]), len(given[0])), len(result))
-            self._kept.append(result)
+    def _note_form(self, name: str, given: list[Tensor], made: list[Tensor]) -> None:
+        if name in _FORMS and made and made[0].ndim and given and given[0].ndim:
+            self._rows[id(made[0])] = min(self._rows.get(id(given[0]), len(given[0])), len(made[0]))
+            self._kept.append(made[0])
 
     def _note_origins(self, given: list[Tensor], made: list[Tensor]) -> None:
         origins = set().union(*(self._origins.get(address_of(each), ()) for each in given))

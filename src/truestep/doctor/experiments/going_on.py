@@ -9,6 +9,7 @@ from contextlib import contextmanager
 from typing import Any, Never
 
 import torch
+from torch._functorch.pyfunctorch import temporarily_clear_interpreter_stack
 from torch.utils._python_dispatch import _disable_current_modes
 
 from truestep.doctor.experiments.outcome import ChildOutcome
@@ -19,8 +20,8 @@ _alive: list["ChildLife"] = []
 
 @contextmanager
 def unseen() -> Iterator[None]:
-    """Within this, what a child computes for itself passes no mode: it is not the script's."""
-    with torch._C.DisableTorchFunction(), _disable_current_modes():
+    """Within this, what a child computes for itself passes no mode, and no transform of `torch.func`: it is not the script's."""
+    with torch._C.DisableTorchFunction(), _disable_current_modes(), temporarily_clear_interpreter_stack():
         yield
 
 

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import unseen
+from truestep.doctor.experiments.sight import address_of
 from truestep.doctor.experiments.straight_through import StraightThrough
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 
@@ -33,7 +34,7 @@ class OpenedCuts(TorchFunctionMode):
         super().__init__()
         self.scores_samples = False
         self.sums = StraightThrough()
-        self._samples: dict[int, Any] = {}  # also what was computed from them without a graph
+        self._samples: dict[int | None, Any] = {}  # also what was computed from them without a graph
         for each in _with_subclasses(torch.distributions.Distribution):
             for name, make in (("log_prob", self._scoring), ("sample", self._sampling)):
                 if name in vars(each):
@@ -65,10 +66,10 @@ class OpenedCuts(TorchFunctionMode):
 
     def _record_sample(self, value: Any) -> None:
         if isinstance(value, torch.Tensor) and not value.requires_grad:
-            self._samples[value.untyped_storage().data_ptr()] = value
+            self._samples[address_of(value)] = value
 
     def _is_sampled(self, value: Any) -> bool:
-        return isinstance(value, torch.Tensor) and value.untyped_storage().data_ptr() in self._samples
+        return isinstance(value, torch.Tensor) and address_of(value) in self._samples
 
     def _sampling(self, original: Callable[..., Any]) -> Callable[..., Any]:
         def sample(*args: Any, **kwargs: Any) -> Any:

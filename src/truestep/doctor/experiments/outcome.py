@@ -61,6 +61,9 @@ class ChildOutcome:
     foreign: str | None = None  # rows that were there before the batch, and that the step used
     other_loaders: int = 0  # batches of other loaders within the step
     num_batches: int = 1
+    num_rows: int = 0  # of the batches behind the first one
+    counts: list[float] = field(default_factory=list)  # numbers that may be counts, in order
+    meets_count: bool = False  # whether one of them stands for the examples
     calls_closure: bool = False  # whether an optimizer was given a closure
     coarsest: float = 0.0  # rounding of the coarsest float type
     overwritten: list[str] = field(

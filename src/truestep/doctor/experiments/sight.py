@@ -161,8 +161,15 @@ def _rows_differ(given: Tensor) -> bool:
 
 
 def tensors_within(value: Any) -> Iterator[Tensor]:
-    """Yield the tensors of any nesting."""
-    return (leaf for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
+    """Yield the tensors of any nesting, each as it lies in memory."""
+    return (_in_memory(leaf) for _, leaf in tree_leaves(value) if isinstance(leaf, Tensor))
+
+
+def _in_memory(tensor: Tensor) -> Tensor:
+    """Return what `torch.func` has wrapped, once for each of its transforms: the wrapper has no memory of its own."""
+    while torch._C._functorch.is_functorch_wrapped_tensor(tensor):
+        tensor = torch._C._functorch.get_unwrapped(tensor)
+    return tensor
 
 
 def address_of(leaf: Any) -> int | None:
@@ -171,6 +178,7 @@ def address_of(leaf: Any) -> int | None:
         return int(leaf.__array_interface__["data"][0])
     if not isinstance(leaf, Tensor) or leaf.layout is not torch.strided or leaf.is_meta:
         return None
+    leaf = _in_memory(leaf)
     with torch._C.DisableTorchFunction():
         return leaf.untyped_storage().data_ptr() or None
 

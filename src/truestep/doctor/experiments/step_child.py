@@ -15,6 +15,7 @@ from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDat
 
 from truestep.doctor.experiments.batch_at_use import BatchAtUse, calling
 from truestep.doctor.experiments.changes import Change
+from truestep.doctor.experiments.counts import CountsOfStep
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
 from truestep.doctor.experiments.followed_results import FollowedResults
@@ -22,6 +23,7 @@ from truestep.doctor.experiments.followed_values import FollowedValues
 from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.held_constants import HeldConstants
+from truestep.doctor.experiments.loads import examples_handed_over
 from truestep.doctor.experiments.memory_batch import put_in_memory
 from truestep.doctor.experiments.moves import move_parameters
 from truestep.doctor.experiments.opened_cuts import OpenedCuts
@@ -29,7 +31,7 @@ from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_
 from truestep.doctor.experiments.own_backward import own_backward_of
 from truestep.doctor.experiments.sight import DataSight
 from truestep.doctor.forks.fork import GoingOn
-from truestep.doctor.relations.examples import Examples
+from truestep.doctor.relations.examples import Examples, UnclearExamplesError
 from truestep.doctor.relations.mixing import RowRecord
 from truestep.doctor.relations.noise import SEED, SymmetricNoise
 from truestep.doctor.relations.trials.cuts import GraphCuts
@@ -98,6 +100,8 @@ class StepChild:
         self._first_use: FirstUse | None = None
         self._uses: DataUses | None = None
         self._constants = HeldConstants(factors) if change.holds_constants else None
+        counted = plan.parameters.values()
+        self._counts = CountsOfStep(change.counts, counted, factors) if change.counts else None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
         self._is_amid = (
@@ -112,6 +116,8 @@ class StepChild:
         self._versions = {name: each._version for name, each in plan.parameters.items()}
         if self._constants is not None:
             self._entered.enter_context(self._constants)
+        if self._counts is not None:
+            self._entered.enter_context(self._counts)
         if not self._waiting and change.at is None:
             self._change_parameters()
         change.set_option(plan.criteria)
@@ -312,8 +318,9 @@ class StepChild:
     def _note_step(self, optimizer: Optimizer) -> None:
         gradients = self._gradients
         now = [each.grad for each in self._plan.parameters.values()]
-        if gradients is None or any(one is not other for one, other in zip(now, self._left, strict=True)):
-            # others were put there since the backward, as those of a worker's copy of the model
+        are_others = any(one is not other for one, other in zip(now, self._left, strict=True))
+        if gradients is None or are_others or self._counts is not None:
+            # others were put there since the backward, as those of a worker's copy of the model, or they were divided
             gradients = sampled_gradients(self._plan.parameters)
         held = {id(each) for group in optimizer.param_groups for each in group["params"]}
         own = {name for name, each in self._plan.parameters.items() if id(each) in held}
@@ -362,14 +369,28 @@ class StepChild:
             if seen.num_batches > MOST_BATCHES:
                 self._life.end(failure=f"no optimizer stepped in {MOST_BATCHES} batches")
             if self._sight is None:
-                return original(iterator)
+                return self._further(iterator, original(iterator))
             self._sight.rests = True  # what is loaded, and collated, is no use of the batch
             try:
-                return original(iterator)
+                return self._further(iterator, original(iterator))
             finally:
                 self._sight.rests = self._waiting > 0
 
         return __next__
+
+    def _further(self, iterator: Any, batch: Any) -> Any:
+        """Return a further batch of the step: with every example twice, where that is so of the first one, too."""
+        if iterator is not self._plan.iterator or self._change.kind not in ("none", "twice"):
+            return batch
+        try:
+            with unseen():
+                examples = examples_handed_over(iterator, batch)
+                self._life.seen.num_rows += examples.count
+                return examples.twice() if self._change.kind == "twice" else batch
+        except UnclearExamplesError as why:
+            if self._change.kind == "twice":
+                self._life.end(failure=f"of a further batch of the step: {why}")
+        return batch
 
     def _wait_no_longer(self) -> None:
         """The batch that was held back is used from here on."""
@@ -395,6 +416,8 @@ class StepChild:
             numbers = (number for number, each in enumerate(self._uses.found) if each.reaches_loss)
             seen.touched = sorted(self._plan.at_use.item(each) for each in numbers if each in names)
         seen.factors = self._constants.noted if self._constants is not None else []
+        if self._counts is not None:
+            seen.counts, seen.meets_count = self._counts.noted, self._counts.is_met
         seen.scores_samples = self._opened is not None and self._opened.scores_samples
         if self._cuts is not None and self._opened is not None:
             meant = {("data", line) for line in self._opened.sums.lines}

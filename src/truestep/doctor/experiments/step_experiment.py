@@ -12,6 +12,7 @@ from torch import Tensor
 from truestep.doctor.experiments.budget import ExperimentBudget
 from truestep.doctor.experiments.changes import Change, ChangeKind
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
+from truestep.doctor.experiments.counts import counts_of
 from truestep.doctor.experiments.full_precision import HALF_PRECISION
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, why_child_raised
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
@@ -66,6 +67,8 @@ class StepExperiment:
         size = 4 * sum(each.nbytes for each in self.plan.parameters.values())
         moves = self.moves.get(change.moved, {})
         factors = self.changed(_FACTORS).factors if change.holds_constants and change.moved else None
+        if change.counts and change.kind != "none":
+            factors = self.changed(Change(counts=change.counts)).counts
         return outcome_of_child(
             self.budget, size, lambda going_on: StepChild(going_on, self.plan, change, moves, factors)
         )
@@ -149,6 +152,19 @@ class StepExperiment:
         """Return how far a child's gradients are from those of the child that changes nothing."""
         base = self.base if beside is None else self.changed(beside)
         return compare_gradients(self.changed(change).gradients(), base.gradients())
+
+    def compared_twice(self) -> GradientComparison:
+        """Return how far the gradients with every example twice are from those of the batch, for what the loss is a mean of.
+
+        A number from outside of the batch that the sum is divided by may stand for the examples: it is doubled, too.
+        """
+        apart = self.compared(Change("twice"))
+        if apart.difference <= self.tolerance:
+            return apart
+        counts = counts_of(self.plan.examples, self.plan.examples.count + self.base.num_rows)
+        doubled = Change("twice", counts=counts)
+        divided = self.compared(doubled, Change(counts=counts))
+        return divided if self.child(doubled).meets_count and divided.difference < apart.difference else apart
 
     def compared_step_by_step(self, change: Change) -> GradientComparison:
         """Return the same of each step's own parameters alone: what others hold may be left over from before."""

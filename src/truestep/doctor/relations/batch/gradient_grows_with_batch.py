@@ -1,7 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 """Check REL003."""
 
-import math
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -12,7 +11,6 @@ if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
 
 _LEAST_FACTOR = 1.1
-_CLOSE = 1e-3  # of losses that are the same but for rounding
 
 
 class GradientGrowsWithBatch(StepRelation):
@@ -41,12 +39,11 @@ class GradientGrowsWithBatch(StepRelation):
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Compare the gradients of the batch with every example twice."""
-        from truestep.doctor.experiments.changes import Change
         from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
 
         tolerance = experiment.tolerance
-        apart = experiment.compared(Change("twice"))
-        if apart.difference <= max(tolerance, _LEAST_FACTOR - 1) or _is_mean_of_window(experiment):
+        apart = experiment.compared_twice()
+        if apart.difference <= max(tolerance, _LEAST_FACTOR - 1):
             return
         _demand_no_count(experiment)
         if experiment.examples_mix:
@@ -67,28 +64,12 @@ class GradientGrowsWithBatch(StepRelation):
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
 
-def _is_mean_of_window(experiment: "StepExperiment") -> bool:
-    """Tell whether the losses of several batches are divided by a count over all of them: it grows with each, so others fall."""
-    from truestep.doctor.experiments.changes import Change
-
-    before, found = experiment.base.steps[0].losses, experiment.changed(Change("twice")).steps[0].losses
-    if not 1 < len(before) == len(found) or not all(before):
-        return False
-    *others, own = sorted(new / old for new, old in zip(found, before, strict=True))
-    share = others[0]
-    is_shared = all(math.isclose(each, share, rel_tol=_CLOSE) for each in others)
-    return is_shared and 0 < share < 1 - _CLOSE and math.isclose(own, 2 * share, rel_tol=_CLOSE)
-
-
 def _demand_no_count(experiment: "StepExperiment") -> None:
     """Make sure that the batch holds no count of its rows or tokens, which stays what it was where they double."""
+    from truestep.doctor.experiments.counts import numbers_beside
     from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
-    examples = experiment.plan.examples
-    for name, axis in examples.axes.items():
-        value = examples.leaves[name]
-        number = value.item() if getattr(value, "ndim", 1) == 0 else value
-        if axis is None and isinstance(number, (int, float)) and not isinstance(number, bool) and number > 1:
-            raise ExperimentNotTriedError(
-                f"the batch has a number beside its rows ({name or 'itself'}), and the loss may be divided by it"
-            )
+    for name in numbers_beside(experiment.plan.examples):
+        raise ExperimentNotTriedError(
+            f"the batch has a number beside its rows ({name or 'itself'}), and the loss may be divided by it"
+        )
