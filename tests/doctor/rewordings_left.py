@@ -33,11 +33,11 @@ LEFT = {
     ),
     "inverse_condition": (
         "the check reads the test as it is usually written",
-        ("DIST006 bad, SCHED009 bad, snippet 10 wrong"),
+        ("DIST006 bad, snippet 10 wrong"),
     ),
     "method": (
         "the check asks for both of its places in one function",
-        ("EVAL043 bad, SCHED009 bad"),
+        ("EVAL043 bad"),
     ),
     "other_file": (
         "the check asks for both of its places in one file; what is only imported elsewhere is looked at there",

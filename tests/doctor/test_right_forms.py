@@ -86,7 +86,7 @@ def test_a_counter_that_a_run_goes_on_from(start: str) -> None:
     assert loud("SAVE005", saved(EACH))
 
 
-# ── EVAL031, EVAL003, PARAM005, SAVE013: which object, and what of it ─────────────────────────
+# ── LOSS023, EVAL003, PARAM005, SAVE013: which object, and what of it ─────────────────────────
 
 CRITIC = (
     "critic = nn.Sequential(nn.Linear(3, 8), nn.ReLU(), nn.Linear(8, 1))\nout = critic(torch.ones(2, 3))\n"
@@ -111,12 +111,12 @@ INDICES = (
 
 @pytest.mark.parametrize("used", VALUES)
 def test_the_largest_value_of_one_output_is_that_value(used: str) -> None:
-    assert not told("EVAL031", CRITIC + used)
+    assert not told("LOSS023", CRITIC + used)
 
 
 @pytest.mark.parametrize("used", INDICES)
 def test_the_index_of_the_largest_of_one_output(used: str) -> None:
-    assert loud("EVAL031", CRITIC + used)
+    assert loud("LOSS023", CRITIC + used)
 
 
 NET = """

@@ -107,63 +107,6 @@ def test_a_module_whose_gradients_nothing_clears(clear: str, base: str) -> None:
     assert told("GRAD001", BY_HAND.replace("pl.LightningModule", base).replace("CLEAR", clear)) == [BUG]
 
 
-# ── DATA032: the split is the same one ────────────────────────────────────────────────────────
-
-SPLIT = """
-import numpy as np
-from sklearn.model_selection import train_test_split
-from torch.utils.data import random_split
-SEED = 131
-def parts(rows, seed=None):
-    BODY
-    return train, test
-train, _ = parts(range(100)GIVEN)
-_, test = parts(range(100)GIVEN)
-"""
-SAME = [
-    ("train, test = train_test_split(rows, random_state=seed)", ", seed=SEED"),
-    ("train, test = train_test_split(rows, random_state=seed)", ", 7"),
-    ("train, test = train_test_split(rows, random_state=SEED)", ""),
-    ("train, test = train_test_split(rows, random_state=seed or 3)", ""),
-    ("train, test = random_split(rows, [80, 20], generator=torch.Generator().manual_seed(0))", ""),
-    ("torch.manual_seed(0)\n    train, test = random_split(rows, [80, 20])", ""),
-    ("np.random.seed(SEED)\n    train, test = train_test_split(rows)", ""),
-]
-ANEW = [
-    ("train, test = train_test_split(rows, random_state=seed)", ""),
-    ("train, test = train_test_split(rows, random_state=None)", ""),
-    ("train, test = train_test_split(rows, random_state=seed)", ", seed=None"),
-    ("train, test = random_split(rows, [80, 20])", ""),
-    ("train, test = train_test_split(rows, test_size=SEED)", ""),
-]
-
-
-def split(body: str, given: str) -> str:
-    return SPLIT.replace("BODY", body).replace("GIVEN", given)
-
-
-@pytest.mark.parametrize(("body", "given"), SAME)
-def test_a_split_that_is_drawn_by_a_seed(body: str, given: str) -> None:
-    assert told("DATA032", split(body, given)) == []
-
-
-@pytest.mark.parametrize(("body", "given"), ANEW)
-def test_a_split_that_is_drawn_anew(body: str, given: str) -> None:
-    assert told("DATA032", split(body, given)) == [BUG]
-
-
-def test_a_seed_that_another_file_hands_over() -> None:
-    load = """
-        from sklearn.model_selection import train_test_split
-        def parts(rows, seed=None):
-            train, test = train_test_split(rows, random_state=seed)
-            return train, test
-    """
-    use = "from load import parts\ntrain, _ = parts(x{0})\n_, test = parts(x{0})\n"
-    assert told("DATA032", {"main.py": use.format(", seed=131"), "load.py": load}) == []
-    assert told("DATA032", {"main.py": use.format(""), "load.py": load}) == [BUG]
-
-
 # ── EVAL008, EVAL002: a rate of dropout that nobody in sight sets ─────────────────────────────
 
 PREDICTS = """

@@ -146,41 +146,7 @@ def test_what_is_exchanged_twice_is_right(given: str) -> None:
     )
 
 
-# ── SCHED009, GRAD011, DATA019: what comes before ─────────────────────────────────────────────
-
-STEPPED = """
-from transformers import get_linear_schedule_with_warmup
-def fit(net, opt, train_dataloader, epochs):
-    {total}
-    sched = get_linear_schedule_with_warmup(opt, {given})
-    for epoch in range(epochs):
-        for i, (x, y) in enumerate(train_dataloader):
-            (F.mse_loss(net(x), y) / 2).backward()
-            if (i + 1) % 2 == 0:
-                opt.step()
-                sched.step()
-                opt.zero_grad()
-"""
-TOTALS = (
-    "total = (len(train_dataloader) // 2) * epochs\n    warm = int(0.1 * total)",
-    "half = len(train_dataloader) // 2\n    total = half * epochs\n    warm = total // 10",
-    "total = len(train_dataloader) * epochs / 2\n    warm = int(total * 0.1)",
-    "steps = len(train_dataloader)\n    updates = steps // 2\n    total = updates * epochs\n    warm = int(0.1 * total)",
-    "import math\n    total = math.ceil(len(train_dataloader) / 2) * epochs\n    warm = int(0.1 * total)",
-)
-
-
-@pytest.mark.parametrize("total", TOTALS)
-def test_batches_that_are_divided_further_back(total: str) -> None:
-    given = "num_warmup_steps=warm, num_training_steps=total"
-    assert not told("SCHED009", STEPPED.format(total=total, given=given))
-
-
-def test_batches_that_nothing_divides() -> None:
-    total = "total = len(train_dataloader) * epochs\n    warm = int(0.1 * total)"
-    given = "num_warmup_steps=warm, num_training_steps=total"
-    assert loud("SCHED009", STEPPED.format(total=total, given=given))
-
+# ── GRAD011, DATA019: what comes before ───────────────────────────────────────────────────────
 
 MAPS = """
 class Maps:

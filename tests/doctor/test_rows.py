@@ -23,7 +23,7 @@ from truestep.doctor.runtime.row_batches import MOST_ROWS, RowBatch, RowPass
 from truestep.doctor.runtime.row_overlap import RowOverlap
 
 SCRIPTS = sorted((Path(__file__).parent / "rows").glob("*.py"))
-CODES = ["DATA040", "DATA041", "EVAL044", "EVAL045"]
+CODES = ["DATA040", "DATA041"]
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
 

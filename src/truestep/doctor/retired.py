@@ -42,7 +42,8 @@ DATA022 recurrence-over-batch DATA010, DATA035 same-order-every-epoch DATA001, D
 DATA042 padding-seen-alone LOSS026, DEV007 trained-on-host DEV005, DEV008 benchmark-with-varying-shapes DEV003,
 DIST014 layer-unused-under-ddp DIST005, EVAL005 gradients-switched-on-inside EVAL004, EVAL006 dropout-unscaled EVAL001,
 EVAL007 dropout-rate-as-keep-rate EVAL001, EVAL010 trained-in-evaluation-mode EVAL003, EVAL014 method-not-called EVAL002,
-EVAL016 no-grad-without-with EVAL004, EVAL018 means-divided-by-examples DATA002, EVAL046 nearest-is-itself EVAL041,
+EVAL016 no-grad-without-with EVAL004, EVAL018 means-divided-by-examples DATA002,
+EVAL044 evaluation-inputs-vary DATA019, EVAL045 evaluation-scaled-differently DATA017, EVAL046 nearest-is-itself EVAL041,
 EVAL047 first-batch-evaluated DATA002, EVAL048 figure-of-wrong-mean DATA002, EVAL049 eval-on-one-way-only EVAL002,
 EVAL050 mode-alike-on-both-ways EVAL002, EVAL051 best-by-wrong-direction SAVE002, GRAD017 value-changed-behind-autograd GRAD022,
 GRAD018 gradient-clamped-by-hand GRAD008, GRAD028 critic-stepped-on-generator-loss GRAD020,
@@ -71,6 +72,7 @@ LOSS013 unreduced-loss-in-backward, EVAL017 gradients-left-off
 }
 # code, name and reason, in a row each
 _TABLE = """\
+DATA032 split-drawn-again: DATA040 says it when it runs (by reading 2 were true, 2 false).
 DATA034 input-as-target: DATA033 says it.
 DATA036 listings-paired-unsorted: in code of strangers it was false more often than true (0 true, 2 false).
 DATA039 mask-weighs-as-zero: in code of strangers it was never clearly true (1 debatable).
@@ -80,6 +82,7 @@ DIST008 mean-of-means: in code of strangers it was false more often than true (0
 DIST013 sync-batch-norm-uneven: in code of strangers it was false more often than true (0 true, 7 false).
 DIST016 saved-by-every-rank: in code of strangers it was never clearly true (2 debatable).
 EVAL015 training-flag-set: in code of strangers it was false more often than true (0 true, 1 false).
+EVAL031 largest-of-one-output: LOSS023 says it.
 EVAL032 total-left-undivided: in code of strangers it was false more often than true (1 true, 4 false).
 GRAD029 clip-of-other-parameters: in code of strangers it was false more often than true (0 true, 1 false).
 GRAD041 trained-tensor-detached: GRAD024 says it when it runs (by reading 1 was true, 4 false).
@@ -103,6 +106,8 @@ SAVE012 saved-value-stale: in code of strangers it was false more often than tru
 SAVE014 schedule-not-saved: in code of strangers it was false more often than true (1 true, 3 false).
 SCHED006 loop-over-number: in code of strangers it was false more often than true (0 true, 1 false).
 SCHED007 schedule-of-idle-optimizer: SCHED001 says it.
+SCHED009 batches-taken-for-updates: in code of strangers it was false as often as true (1 and 1).
+VALUE004 same-value-twice: in code of strangers it was false as often as true (2 and 2; 6 debatable).
 VALUE005 fixed-index-in-loop: in code of strangers it was false more often than true (0 true, 1 false).
 VALUE006 branch-without-effect: in code of strangers it was never clearly true (3 debatable).
 VALUE008 guard-of-one-alternative: in code of strangers it was false more often than true (0 true, 3 false).

@@ -45,7 +45,6 @@ class LibraryAccumulator(NamedTuple):
     plugin: tuple[str, str]  # an object that it may be given instead, and the option of that
     enters: str  # the method whose `with` block is one batch
     asks: str  # the attribute that tells whether this batch closes the window
-    prepares: str  # the method that gives back what it is given, bound to the windows
     named: str  # what it is called where nothing tells what made it
 
 
@@ -75,7 +74,6 @@ ACCUMULATORS = {
         ("gradient_accumulation_plugin", "num_steps"),
         "accumulate",
         "sync_gradients",
-        "prepare",
         "accelerator",
     )
 }

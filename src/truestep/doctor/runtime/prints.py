@@ -38,12 +38,9 @@ def prints_together(first: Tensor, second: Tensor) -> Tensor:
     return _mixed(first * _STRIDE + second)
 
 
-def measures_of_rows(rows: Tensor) -> Tensor | None:
-    """Return mean, deviation and the share of numbers that are not whole, of floating-point rows."""
-    if not rows.is_floating_point() or rows.numel() < 2:
-        return None
-    numbers = rows.float()
-    return torch.stack([numbers.mean(), numbers.std(), (numbers != numbers.round()).float().mean()])
+def share_of_fractions(rows: Tensor) -> Tensor | None:
+    """Return the share of numbers that are not whole, of floating-point rows."""
+    return (rows != rows.round()).float().mean() if rows.is_floating_point() else None
 
 
 @cache

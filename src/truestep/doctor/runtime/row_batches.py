@@ -26,7 +26,7 @@ class RowBatch:
     step: int
     inputs: Tensor  # a print for each row, and so for the targets
     width: int  # numbers in a row
-    measures: Tensor | None
+    fractions: Tensor | None  # the share of numbers that are not whole
     recorded: bool
     alone: bool  # whether the model was given nothing else
     exact: bool  # whether no layer acts as in training

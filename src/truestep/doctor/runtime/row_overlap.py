@@ -134,7 +134,7 @@ def row_pairs(batch: RowBatch, most: int) -> np.ndarray[Any, np.dtype[np.int64]]
 
 def _is_fractional(batch: RowBatch) -> bool:
     """Tell rows of several numbers that are not whole: two of those do not meet by chance."""
-    return batch.width >= 4 and batch.measures is not None and float(batch.measures[2]) > 0.5
+    return batch.width >= 4 and batch.fractions is not None and float(batch.fractions) > 0.5
 
 
 def _num_data(training: Sequence[RowBatch], num_rows: int, num_seen: int) -> int | None:

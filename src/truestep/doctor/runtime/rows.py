@@ -19,10 +19,10 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import WINDOW
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_sensitive_layers, watched_tensors
 from truestep.doctor.runtime.prints import (
-    measures_of_rows,
     prints_of_rows,
     prints_together,
     sampled_rows,
+    share_of_fractions,
 )
 from truestep.doctor.runtime.row_batches import RowBatch, RowPass
 from truestep.doctor.runtime.row_overlap import rows_met
@@ -138,7 +138,7 @@ class WatchedRows:
             step=step,
             inputs=_prints_of_examples(tensors, rows),
             width=tensors[0][0].numel(),
-            measures=measures_of_rows(rows),
+            fractions=share_of_fractions(rows),
             recorded=forward.gradients_on and any(each.requires_grad for each in outputs),
             alone=len(tensors) == len(forward.args) + len(forward.kwargs) == 1,
             exact=not (forward.module.training and watched_sensitive_layers(forward.module, training=True)),

@@ -8,7 +8,6 @@ from truestep.doctor.library.loops import ACCUMULATORS, TAKES_BACKWARD, LibraryA
 from truestep.doctor.source.contexts import CallFrames
 from truestep.doctor.source.events import TraceEvent, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
-from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part
 from truestep.doctor.source.values import argument, forwards_all
 
@@ -65,20 +64,6 @@ def num_batches(contexts: CallFrames, found: Accumulating) -> int | None:
         home = given.context
     value = contexts.value(LocatedExpression(option, home)) if option is not None else 1
     return value if isinstance(value, int) and not isinstance(value, UnknownValue) and value > 0 else None
-
-
-def before_preparing(module: SourceModule, node: ast.expr) -> ast.expr:
-    """Return what an accumulating object prepared, for what it gave back; the same expression for anything else."""
-    values = module.resolver.unpacked(node) if isinstance(node, ast.Name) else None
-    found = values or [(each, (0,)) for each in module.definitions(node) if each is not None]
-    for value, place in found if len(found) == 1 else ():
-        method = getattr(value, "func", None)
-        prepares = isinstance(method, ast.Attribute) and method.attr in {
-            r.prepares for r in ACCUMULATORS.values()
-        }
-        if isinstance(value, ast.Call) and prepares and len(place) == 1 and place[0] < len(value.args):
-            return value.args[place[0]]
-    return node
 
 
 def may_wait(contexts: CallFrames) -> bool:

@@ -4,10 +4,10 @@
 import ast
 import re
 
-from truestep.doctor.source.counting import BATCHES, counted_unit, counts_batches
 from truestep.doctor.source.libraries import TRAINERS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, walk
+from truestep.doctor.source.names import Function, last_part, walk
+from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
 # Where the length stands in each constructor: position and name.
@@ -31,6 +31,7 @@ _FAR = 5  # times the number of epochs: nobody gives a length in epochs of which
 _BY_KIND = ("OneCycleLR", "CyclicLR", "with_warmup")
 _STEPS = re.compile(r"(^|_)(steps?|iters?|iterations?|batch(es)?)(_|$)", re.IGNORECASE)
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
+_KEEPS = ("int", "round", "max", "min", "ceil", "floor", "float")
 _BATCHES = ("estimated_stepping_batches", "num_training_batches")  # attributes of Lightning's trainer
 
 
@@ -54,11 +55,6 @@ def counted_in_batches(module: SourceModule, scheduler: ast.Call) -> bool | None
     if _is_beyond_the_epochs(module, [*lengths, *_divisors(module, function)]):
         return False
     return False if name.endswith(_BY_KIND) and (lengths or not given) else None
-
-
-def lasts_batches(module: SourceModule, scheduler: ast.Call) -> bool:
-    """Tell whether a schedule is given a number of batches in sight, divided by nothing."""
-    return any(counts_batches(module, each) for each in lengths_of(module, scheduler))
 
 
 def lengths_of(module: SourceModule, scheduler: ast.Call) -> list[ast.expr]:
@@ -117,9 +113,31 @@ def _is_one(module: SourceModule, length: ast.expr) -> bool:
 def _is_number_of_batches(module: SourceModule, length: ast.expr) -> bool:
     values = [length, *(each for each in module.definitions(length) if each is not None)]
     asked = [node.attr for value in values for node in walk(value) if isinstance(node, ast.Attribute)]
-    return any(each in _BATCHES for each in asked) or any(
-        counted_unit(module, each) == BATCHES for each in values
-    )
+    return any(each in _BATCHES for each in asked) or any(_counts_batches(module, each) for each in values)
+
+
+@asked_once(False)
+def _counts_batches(module: SourceModule, node: ast.expr, depth: int = 0) -> bool:
+    """Tell `len(loader)`, and what is computed of it: divided by a window's batches it counts updates, never epochs."""
+    match node:
+        case ast.Call() if last_part(node.func) == "len" and len(node.args) == 1:
+            return module.kind(node.args[0]) == "loader"
+        case ast.Call() if last_part(node.func) in _KEEPS:
+            return any(_counts_batches(module, each, depth + 1) for each in node.args)
+        case ast.BinOp(op=ast.Div() | ast.FloorDiv()):
+            return _counts_batches(module, node.left, depth + 1) and not _counts_batches(
+                module, node.right, depth + 1
+            )
+        case ast.BinOp():
+            return _counts_batches(module, node.left, depth + 1) or _counts_batches(
+                module, node.right, depth + 1
+            )
+        case ast.Name() | ast.Attribute():
+            made = [each for each in module.definitions(node) if not isinstance(each, ast.Constant)]
+            return bool(made) and all(
+                each is not None and _counts_batches(module, each, depth + 1) for each in made
+            )
+    return False
 
 
 def _computed_with(module: SourceModule, function: Function | None) -> list[ast.expr | Function]:

@@ -5,9 +5,8 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.counting import is_accumulation
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, walk
+from truestep.doctor.source.names import Function, last_part, walk
 from truestep.doctor.source.signatures import own_name
 
 _SHOWS = ("add_scalar", "set_postfix", "print", "log", "info", "log_metric", "log_dict")
@@ -63,13 +62,18 @@ class DividedLossReported(SourceCheck):
 def _divided(node: ast.Assign | ast.AugAssign) -> str | None:
     """Return the name in `loss = loss / steps` and `loss /= steps`."""
     if isinstance(node, ast.AugAssign):
-        divided = isinstance(node.op, ast.Div) and is_accumulation(node.value)
+        divided = isinstance(node.op, ast.Div) and _is_accumulation(node.value)
         return node.target.id if divided and isinstance(node.target, ast.Name) else None
     target, value = node.targets[0], node.value
     if isinstance(target, ast.Name) and isinstance(value, ast.BinOp) and isinstance(value.op, ast.Div):
         same = isinstance(value.left, ast.Name) and value.left.id == target.id
-        return target.id if same and is_accumulation(value.right) else None
+        return target.id if same and _is_accumulation(value.right) else None
     return None
+
+
+def _is_accumulation(node: ast.expr) -> bool:
+    """Tell the number of batches in an update, by its name."""
+    return "accum" in last_part(node).lower()
 
 
 def _goes_backward(module: SourceModule, scope: ast.AST, name: str) -> bool:

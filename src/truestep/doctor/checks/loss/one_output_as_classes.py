@@ -9,7 +9,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.outputs import is_softmax, named_already, num_outputs
 from truestep.doctor.source.values import argument, constant, literal
@@ -23,7 +23,7 @@ _COUNTS = re.compile(
 
 
 class OneOutputAsClasses(SourceCheck):
-    """softmax or argmax runs over the classes of a model that has one output.
+    """softmax, argmax or the index of a max runs over the classes of a model that has one output.
 
     Why: a softmax over one number is always 1, an argmax always 0: every prediction is the same.
 
@@ -38,12 +38,14 @@ class OneOutputAsClasses(SourceCheck):
     Fix: a sigmoid, or `> 0` on the logit; or two outputs.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/main.py:27;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20; 186 repositories: said
-    2 times, not judged; bed P: 0 true, 1 false.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75; 186 repositories: said 2 times, not
+    judged; beds H, P: 0 true, 2 false.
     """
 
     code = "LOSS023"
-    words = ("softmax", "argmax", "Softmax")
+    words = ("max",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report the operation on what can be seen to end in a linear layer with one output."""
@@ -97,13 +99,31 @@ def _operation(module: SourceModule, call: ast.Call) -> tuple[ast.expr, ast.expr
     if name.startswith("torch.nn.") and not name.startswith("torch.nn.functional."):
         return None  # the layer is made here
     last = (name if name.startswith("torch.") else getattr(call.func, "attr", "")).rsplit(".", 1)[-1]
-    if last in ("argmax", "softmax", "log_softmax"):
+    if last in ("argmax", "softmax", "log_softmax") or (last == "max" and _takes_index(module, call)):
+        made = "index of the largest" if last == "max" else last
         free = name.startswith("torch.")
         given = call.args[0] if free and call.args else getattr(call.func, "value", None)
-        return None if given is None else (given, argument(call, 1 if free else 0, "dim"), last)
+        return None if given is None else (given, argument(call, 1 if free else 0, "dim"), made)
     if isinstance(call.func, ast.Call) and is_softmax(module, call) and call.args:
         return call.args[0], argument(call.func, 0, "dim"), "softmax"
     return None
+
+
+def _takes_index(module: SourceModule, given: ast.expr) -> bool:
+    """Tell whether the second of the two that a maximum gives is read: `[1]`, `.indices`, `_, pred = ...`."""
+    match module.parents[given]:
+        case ast.Subscript(slice=index):
+            return constant(index) in (1, -1)
+        case ast.Attribute(attr=name):
+            return name == "indices"
+        case ast.Assign(targets=[ast.Tuple(elts=[first, second])]):
+            return dotted(first) == "_" or bool(module.reads(dotted(second) or ""))
+        case ast.Assign(targets=[ast.Name(id=name)]):
+            scope = module.scope(given)
+            return any(
+                _takes_index(module, each) for each in module.reads(name) if module.scope(each) is scope
+            )
+    return False
 
 
 def _gives_one(module: SourceModule, layer: ast.Call) -> bool:
