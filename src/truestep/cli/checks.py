@@ -118,10 +118,16 @@ def _entry(check: type[Check]) -> dict[str, object]:
     }
 
 
+_NARROW = 120  # columns: below, four severities in a line would leave too little for what the mistake is
+_SEVERITY_COLUMNS = len("bug, risk,")
+
+
 def _show_table(wanted: list[type[Check]]) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("code", "severity", "how", "mistake"):
-        table.add_column(name, no_wrap=name != "mistake")
+        is_folded = name == "severity" and command_console().width < _NARROW
+        most = _SEVERITY_COLUMNS if is_folded else None
+        table.add_column(name, no_wrap=name != "mistake" and not is_folded, max_width=most)
     for check in wanted:
         table.add_row(check.code, _severity(check), _how(check), check.page().summary)
     show_on_screen(table)

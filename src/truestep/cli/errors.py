@@ -8,7 +8,7 @@ from typing import Annotated, Any
 import typer
 
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document
+from truestep.cli.screen import print_json_document, show_lines
 from truestep.explainer.catalogue import explained_errors, find_error, topic_of
 from truestep.explainer.explainer import Explainer
 
@@ -26,7 +26,7 @@ def show(
     if as_json:
         print_json_document({"schema_version": 1, "errors": [_entry(each) for each in wanted]})
     else:
-        typer.echo("\n".join(_page(wanted[0]) if name else _list(wanted)))
+        show_lines(_page(wanted[0]) if name else _list(wanted))
 
 
 def _entry(error: type[Explainer]) -> dict[str, Any]:

@@ -8,11 +8,12 @@ from typing import Annotated
 import typer
 
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document
+from truestep.cli.screen import print_json_document, show_lines
 from truestep.cli.statuses import EXIT_FAILED
 from truestep.cli.usage import EXAMPLE
 from truestep.core.errors import OptionError, did_you_mean_path
 from truestep.core.system import leads_through_folders
+from truestep.explainer.explanation import note_columns
 from truestep.explainer.logs.explaining import ErrorLogReport, ExplainedLogError, explain_log
 from truestep.explainer.logs.reading import decode_error_log
 
@@ -40,7 +41,7 @@ def explain(
     if as_json:
         print_json_document(report.to_dict())
     else:
-        typer.echo("\n".join(_lines(report)))
+        show_lines(_lines(report))
     if report.main is None or report.main.explanation is None:
         raise typer.Exit(EXIT_FAILED)
 
@@ -67,7 +68,10 @@ def _lines(report: ErrorLogReport) -> list[str]:
     cut = [_cut_off_note(report.cut_at)] if report.cut_at else []
     if main is None:
         return cut or [_without_error(report.num_lines)]
-    shown = [*_heading(main, report), *(main.explanation.lines() if main.explanation else _unknown(main))]
+    shown = [
+        *_heading(main, report),
+        *(main.explanation.lines(note_columns(sys.stdout)) if main.explanation else _unknown(main)),
+    ]
     others = report.errors[1 : 1 + _MAX_OTHERS]
     if others:
         shown += ["", "Also in it:"]

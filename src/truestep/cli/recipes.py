@@ -4,7 +4,7 @@
 import typer
 
 from truestep.cli.options import Json
-from truestep.cli.screen import print_json_document
+from truestep.cli.screen import print_json_document, show_lines
 from truestep.recipes.loading.find import description_of, recipes
 
 app = typer.Typer(add_completion=False)
@@ -19,5 +19,4 @@ def list_recipes(as_json: Json = False) -> None:
         print_json_document({"schema_version": 1, "recipes": rows})
         return
     width = max(map(len, found))
-    for name, summary in found.items():
-        typer.echo(f"{name:<{width}}  {summary}")
+    show_lines(f"{name:<{width}}  {summary}" for name, summary in found.items())

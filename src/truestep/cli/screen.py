@@ -5,11 +5,12 @@ import json
 import math
 import os
 import sys
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.results import RenderableType, Result, print_results
 from truestep.core.system import is_read
-from truestep.core.wording import printable_text
+from truestep.core.wording import folded_text, printable_text
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -83,12 +84,20 @@ def reader_is_gone() -> bool:
     return not is_read(sys.stdout.fileno())
 
 
-def _folded(line: str) -> str:
-    import shutil
-    import textwrap
+def show_lines(lines: Iterable[str]) -> None:
+    """Print lines; on a terminal they are broken between words, but for code, which stands behind four blanks or more."""
+    text = printable_text("\n".join(lines))
+    if sys.stdout.isatty():
+        text = "\n".join(line if line.startswith("    ") else _folded(line) for line in text.split("\n"))
+    replace_unencodable()
+    sys.stdout.write(f"{text}\n")
 
-    indent = line[: len(line) - len(line.lstrip())]
+
+def _folded(line: str) -> str:
+    import re
+    import shutil
+
     width = max(20, shutil.get_terminal_size().columns)
-    return textwrap.fill(
-        line, width, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
-    )
+    column = re.match(r" *(?:\S+ {2,})?", line)  # a name and what is said of it, as in a table
+    hang = column.end() if column and column.end() < width // 2 else len(line) - len(line.lstrip())
+    return folded_text(line, width, hang)

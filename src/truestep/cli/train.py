@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from truestep.cli.screen import tell_on_screen
+from truestep.cli.screen import show_lines, tell_on_screen
 from truestep.cli.statuses import EXIT_INTERRUPTED, EXIT_MISSING
 from truestep.core.errors import OptionError
 from truestep.explainer.block import explain_errors
@@ -52,10 +52,12 @@ def _recipe_first(arguments: list[str]) -> str:
 
 def _print_general_help() -> None:
     """Print how recipes are trained, and which there are."""
-    lines = [f"  {name:<10}{description_of(path).partition(chr(10))[0]}" for name, path in recipes().items()]
-    typer.echo(
+    lines = [
+        f"  {name:<10}  {description_of(path).partition(chr(10))[0]}" for name, path in recipes().items()
+    ]
+    told = (
         "\nUsage: truestep train NAME|FILE.py [OPTIONS]\n\n"
-        "Train a recipe: one of those below, or a file of yours that has a Config data class\n"
+        "Train a recipe: one of those below, or a file of yours that has a Config data class "
         "and a function train(run, config). The fields of Config are options.\n\n"
         "Recipes:\n" + "\n".join(lines) + "\n\n"
         "Every recipe takes --out, --resume, --precision, --device, --seed, --save-every and --mirror.\n"
@@ -63,6 +65,7 @@ def _print_general_help() -> None:
         "--json prints at the end what truestep runs --json says of the run.\n"
         "truestep train NAME --help shows all options of a recipe."
     )
+    show_lines(told.split("\n"))
 
 
 def processes_option(arguments: Sequence[str]) -> tuple[int | None, list[str]]:

@@ -3,12 +3,24 @@
 
 import math
 import re
+import textwrap
 from collections.abc import Sequence
 
 
 def printable_text(text: str, keep: str = "\t\n") -> str:
     """Return a text in which characters that steer a terminal are written out: a file may be called anything."""
     return "".join(each if each.isprintable() or each in keep else repr(each)[1:-1] for each in text)
+
+
+def folded_text(line: str, width: int, hang: int = 0) -> str:
+    """Return a line broken between words at a width, with `hang` blanks before all but the first; paths and names stay whole."""
+    if len(line) <= width:
+        return line
+    indent = line[: len(line) - len(line.lstrip(" "))]
+    return textwrap.fill(
+        line.lstrip(" "), width, initial_indent=indent, subsequent_indent=" " * hang,
+        break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
 
 
 def counted(count: int, what: str, several: str = "") -> str:

@@ -9,6 +9,7 @@ from rich.console import Console, RenderableType
 from rich.text import Text
 
 from truestep.core.results import print_results
+from truestep.core.wording import folded_text
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import FixedFile
 from truestep.doctor.reading import SourceReading
@@ -98,7 +99,7 @@ def show_run(
     is_blank = not report.findings and not report.has_steps
     console.print(Text("no step was watched", "yellow") if is_blank else counted_findings(report.findings))
     for line in report.watched(abstentions=abstentions):
-        console.print(Text(line, "dim"))
+        console.print(Text(folded_text(line, console.width, hang=2), "dim"))
 
 
 def show_abstentions(abstentions: Iterable[Abstention]) -> list[RenderableType]:
