@@ -126,9 +126,11 @@ def _step_document(step: StepSeen) -> dict[str, Any]:
 
 
 def _row_sums(written: list[Any]) -> RowSums:
-    operation, place, layer, shape, given, sums = written
+    operation, place, layer, shape, given, read, made, total, sums = written
     kept = tuple((rows, np.asarray(each)) for rows, each in sums)
-    return RowSums(operation, place, layer, tuple(shape), tuple(map(tuple, given)), kept)
+    return RowSums(
+        operation, place, layer, tuple(shape), tuple(map(tuple, given)), tuple(read), made, total, kept
+    )
 
 
 def sampled_gradients(named: Mapping[str, Tensor]) -> dict[str, Tensor | None]:

@@ -30,6 +30,8 @@ _PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "cdist_forward", "euclid
 _COMPARES = "each example is compared with all others, as in contrastive losses and metric learning"
 _ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow"})
 _NORMALISES = "the examples are normalised by a figure of the whole batch, as advantages are"
+_RATIO = "the loss is a ratio of sums over the whole batch, as a Dice loss is"
+_MOST_IN_TOTAL = 4096
 _MEANINGS = {
     **dict.fromkeys(
         ("sort", "topk", "argsort", "cumsum", "logcumsumexp", "cummax", "cummin"), "the examples are ranked"
@@ -46,13 +48,19 @@ _MEANINGS = {
 
 
 class RowSums(NamedTuple):
-    """What is kept of an operation's result: its name, where it was called, and the sums of its rows along each dimension."""
+    """What is kept of an operation's result: its name, where it was called, and the sums of its rows along each dimension.
+
+    Of what has no rows of examples, as the sum over them, `total` is a weighted sum of all numbers.
+    """
 
     operation: str
     place: str | None
     layer: str | None
     shape: tuple[int, ...]
     given: tuple[tuple[int, ...], ...]
+    read: tuple[int, ...]  # the memory of what was given
+    made: int  # and of the result
+    total: float | None
     sums: tuple[tuple[int, Any], ...]
     """The rows of an example and the sums of all rows, for each dimension that can hold the examples."""
 
@@ -124,8 +132,14 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name = func.overloadpacket.__name__.strip("_")
             tensors = [each for each in args if isinstance(each, Tensor)]
             # two forms of one tensor, as of all its numbers less each other, are one
-            given = tuple(tuple(each.shape) for each in {_memory(each): each for each in tensors}.values())
-            self.calls.append(RowSums(name, place, layer, tuple(kept.shape), given, self._sums(kept)))
+            forms = {_memory(each): each for each in tensors}
+            given, sums = tuple(tuple(each.shape) for each in forms.values()), self._sums(kept)
+            total = None if sums else self._total(kept)
+            self.calls.append(
+                RowSums(
+                    name, place, layer, tuple(kept.shape), given, tuple(forms), _memory(kept), total, sums
+                )
+            )
         return result
 
     def reaches(self, results: Iterable[Any]) -> None:
@@ -154,6 +168,12 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
                 found.append((size // self._count, (rows @ self._weighting(rows.shape[1])).numpy()))
         return tuple(found)
 
+    def _total(self, tensor: Tensor) -> float | None:
+        if not tensor.is_floating_point() or tensor.numel() > _MOST_IN_TOTAL:
+            return None
+        numbers = tensor.detach().reshape(-1).to("cpu", torch.float64)
+        return float(numbers @ self._weighting(len(numbers)))
+
     def _weighting(self, size: int) -> Tensor:
         """Return a weight for each number of a row, so that exchanged numbers give another sum."""
         if len(self._weights) < size:
@@ -167,21 +187,32 @@ def _memory(tensor: Tensor) -> int:
 
 
 def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) -> Mixing | None:
-    """Return the first operation whose result differs in more than one example's rows; None where none can be told.
+    """Return the first operation whose result differs in more than one example's rows, or else the first quotient of two sums.
+
+    None where none can be told.
 
     Args:
         before: the operations on the batch.
         after: the same with example `row` changed.
         row: which one was changed.
     """
+    ratio, changed = None, set[int]()  # the memory of totals that the example changed
     for first, second in zip(before, after, strict=False):
         if (first.operation, first.shape) != (second.operation, second.shape):
             return None  # from here on other operations are called
         if first.sums and _is_mixed(first, second, row):
-            return Mixing(
-                first.operation, first.place, first.layer, first.given, first.shape, _meaning(first)
-            )
-    return None
+            found = _mixing_in(first, _meaning(first))
+            return found if ratio is None or found.meaning is None else ratio
+        changed.discard(first.made)
+        if first.total != second.total:
+            is_ratio = first.operation == "div" and len(first.read) > 1 and changed.issuperset(first.read)
+            ratio = ratio or (_mixing_in(first, _RATIO) if is_ratio else None)
+            changed.add(first.made)
+    return ratio
+
+
+def _mixing_in(call: RowSums, meaning: str | None) -> Mixing:
+    return Mixing(call.operation, call.place, call.layer, call.given, call.shape, meaning)
 
 
 def _is_mixed(first: RowSums, second: RowSums, row: int) -> bool:
