@@ -37,7 +37,7 @@ class Binding:
 
     node: ast.AST
     value: ast.expr | None
-    how: str  # assign, unpack, for, with, parameter, import, def, class, augmented
+    how: str  # assign, unpack, for, with, parameter, import, def, class, augmented, elsewhere (by a function's `global`)
     parameter_of: Function | None = None
     position: tuple[int, ...] = ()  # where in an unpacked value: (1, 0) for h in `out, (h, c) = ...`
 
@@ -278,6 +278,7 @@ class SourceBinder:
             list
         )  # their places among all nodes
         self._visit(tree)
+        self._add_from_elsewhere(tree)
         own = [self.attributes[each] for each in self.nodes[ast.ClassDef] if isinstance(each, ast.ClassDef)]
         index.held.update(self.names[tree].bindings, *own)
 
@@ -312,6 +313,19 @@ class SourceBinder:
                 stack.append((child, scope, owner))
         for node in reversed(above):
             node.last = node.beneath[-1].last
+
+    def _add_from_elsewhere(self, tree: ast.Module) -> None:
+        """Note with each name that a function rebinds by `global` or `nonlocal` that it may hold something else from then on."""
+        declaring = [names for names in self.names.values() if names.tree is tree and names.declared_outside]
+        for names, name in [(each, name) for each in declaring for name in each.declared_outside]:
+            owner = names.outer
+            while owner is not None and (name not in owner.bindings or name in owner.declared_outside):
+                owner = owner.outer
+            known = owner.bindings[name] if owner is not None else []
+            rebound = names.bindings.get(name, ()) if owner is not None else ()
+            if any(each.how != "import" for each in [*known, *rebound]):  # else a library is imported late
+                known += [Binding(each.node, None, "elsewhere") for each in rebound]
+                known.sort(key=lambda each: each.line)
 
     def inside(self, node: ast.AST, kind: type[Node]) -> list[Node]:
         """Return the nodes of a type from a node on down, in their order."""

@@ -266,6 +266,9 @@ class ReachingBindings:
             loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
             after = [each for each, later in zip(bindings, is_later, strict=True) if later]
             kept += [each for each in after if any(loop in self.index.ancestors(each.node) for loop in loops)]
+        kept += [
+            each for each in bindings if each.how == "elsewhere" and each not in kept
+        ]  # whoever calls that
         return kept or [each for each in bindings if each.how == "parameter"]
 
     def _reach_inside(self, name: ast.Name, owner: Scope | None, bindings: list[Binding]) -> list[Binding]:

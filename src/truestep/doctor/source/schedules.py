@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a learning-rate schedule counts: batches, by the length that it is given or by its kind."""
+"""What a learning-rate schedule counts, by the length that it is given or by its kind, and which ones Lightning steps."""
 
 import ast
 import re
+from collections.abc import Iterator
 
-from truestep.doctor.source.libraries import TRAINERS
+from truestep.doctor.source.libraries import TRAINERS, is_switched
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, last_part, walk
+from truestep.doctor.source.names import Function, last_part, names_in, walk
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
@@ -33,6 +34,8 @@ _STEPS = re.compile(r"(^|_)(steps?|iters?|iterations?|batch(es)?)(_|$)", re.IGNO
 _EPOCHS = re.compile(r"epoch", re.IGNORECASE)
 _KEEPS = ("int", "round", "max", "min", "ceil", "floor", "float")
 _BATCHES = ("estimated_stepping_batches", "num_training_batches")  # attributes of Lightning's trainer
+_OWN = ("automatic_optimization", "lr_scheduler_step")  # then the user steps it
+Scheduled = tuple[ast.Call, str | None]  # a constructor, and its interval; None: out of sight
 
 
 def counted_in_batches(module: SourceModule, scheduler: ast.Call) -> bool | None:
@@ -124,14 +127,9 @@ def _counts_batches(module: SourceModule, node: ast.expr, depth: int = 0) -> boo
             return module.kind(node.args[0]) == "loader"
         case ast.Call() if last_part(node.func) in _KEEPS:
             return any(_counts_batches(module, each, depth + 1) for each in node.args)
-        case ast.BinOp(op=ast.Div() | ast.FloorDiv()):
-            return _counts_batches(module, node.left, depth + 1) and not _counts_batches(
-                module, node.right, depth + 1
-            )
         case ast.BinOp():
-            return _counts_batches(module, node.left, depth + 1) or _counts_batches(
-                module, node.right, depth + 1
-            )
+            sides = [_counts_batches(module, each, depth + 1) for each in (node.left, node.right)]
+            return sides == [True, False] if isinstance(node.op, (ast.Div, ast.FloorDiv)) else any(sides)
         case ast.Name() | ast.Attribute():
             made = [each for each in module.definitions(node) if not isinstance(each, ast.Constant)]
             return bool(made) and all(
@@ -156,3 +154,54 @@ def _words(node: ast.expr | Function) -> list[str]:
         for each in walk(node)
         if isinstance(each, (ast.Name, ast.Attribute))
     ]
+
+
+def configured_schedules(module: SourceModule) -> Iterator[tuple[ast.Return, ast.Call, str | None]]:
+    """Yield the schedules that Lightning steps, each with the statement that returns it and its interval."""
+    for owner in module.kinds.classes_of("lightning module"):
+        function = module.classes.method(owner, "configure_optimizers")
+        if function is None or any(is_switched(module, owner, each) for each in _OWN):
+            continue
+        if module.enclosing(function, ast.ClassDef) is owner:
+            for given in module.functions.returns(function):
+                for scheduler, interval in _schedules_in(module, given.value):
+                    yield given, scheduler, interval
+
+
+def _schedules_in(module: SourceModule, returned: ast.expr | None) -> Iterator[Scheduled]:
+    value = seen_through(module, returned)
+    if isinstance(value, (ast.Tuple, ast.List)) and len(value.elts) == 2:
+        second = seen_through(module, value.elts[1])
+        if isinstance(second, (ast.List, ast.Tuple)):
+            for each in second.elts:
+                yield from _of_entry(module, each)
+            return
+    several: list[ast.expr | None] = [value]
+    if isinstance(value, (ast.Tuple, ast.List)):
+        several = list(value.elts)
+    for one in several:
+        whole = seen_through(module, one)
+        parts = module.resolver.part_of(whole, "lr_scheduler") if whole is not None else None
+        for part in parts or ():
+            yield from _of_entry(module, part) if part is not None else ()
+
+
+def _of_entry(module: SourceModule, entry: ast.expr) -> Iterator[Scheduled]:
+    """Yield the schedule of an entry: itself, or what stands under "scheduler" beside an interval."""
+    made = seen_through(module, entry)
+    parts = module.resolver.part_of(made, "scheduler") if made is not None else None
+    told: str | None = "epoch"
+    if parts and made is not None:
+        given = [literal(module, each) for each in module.resolver.part_of(made, "interval") or ()]
+        spread = isinstance(made, ast.Dict) and None in made.keys
+        is_open = spread or _is_written_later(module, entry) or len(given) > 1
+        told = None if is_open else given[0] if given else "epoch"
+        made = seen_through(module, parts[-1])
+    if isinstance(made, ast.Call):
+        yield made, told
+
+
+def _is_written_later(module: SourceModule, entry: ast.expr) -> bool:
+    """Tell `config["interval"] = "step"`."""
+    items = module.index.items.get(module.scope(entry), [])
+    return any(key == "interval" and set(names_in(target)) & set(names_in(entry)) for target, key, _ in items)

@@ -6,10 +6,9 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
-from truestep.doctor.source.configured import configured_schedules
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.schedules import counted_in_batches, lengths_of
+from truestep.doctor.source.schedules import configured_schedules, counted_in_batches, lengths_of
 from truestep.doctor.source.values import constant, value_origins
 
 
