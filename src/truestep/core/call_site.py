@@ -218,6 +218,11 @@ def _loop_pair(code: CodeType, place: int) -> tuple[str, str] | None:
     return str(first.argval), str(second.argval) if second.opname.startswith("STORE_") else "batch"
 
 
+def is_asked_by_loop(frame: FrameType) -> bool:
+    """Whether a frame's running line is the head of a loop that asks for its next item, and no call in a body."""
+    return _instruction(frame.f_code, frame.f_lasti) == "FOR_ITER"
+
+
 def leaves_loop_by_statement(frame: FrameType | None) -> bool:
     """Whether code drops the iterator of its loop by `break` or `return`, and not by an exception on its way.
 

@@ -12,6 +12,7 @@ import torch
 from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
+from truestep.core.frames import lines_running
 from truestep.core.held import SealedAttributes
 from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
@@ -369,7 +370,9 @@ class Run(SealedAttributes, Shown):
 
     @property
     def step(self) -> int:
-        """Batches given out so far."""
+        """Batches given out so far; 0 until the first loop begins, where a run that goes on finds its place."""
+        if not self._shared.has_begun:
+            self._shared.asked_early.update(lines_running()[:1])
         return self.cursor.step
 
     @property
