@@ -113,7 +113,11 @@ def test_the_report_in_a_file_says_so_too(tmp_path):
         (["--processes", "2"], "truestep launch --processes 2 train.py"),
         (["--processes=2", "--lr", "1"], "truestep launch --processes=2 train.py --lr 1"),
         (["--lr", "1", "--nodes", "1"], "truestep launch --nodes 1 train.py --lr 1"),
+        (["--nproc", "2"], "truestep launch --processes 2 train.py"),
+        (["--nproc_per_node=2", "--lr", "1"], "truestep launch --processes=2 train.py --lr 1"),
+        (["-n", "2"], "truestep launch -n 2 train.py"),
         (["--lr", "1", "--logs", "a"], ""),
+        (["--gpus", "2", "-b", "4"], ""),
         (["--processes", "many"], ""),
     ],
 )
@@ -123,6 +127,14 @@ def test_a_launch_says_what_it_did_not_take(tmp_path, words, told):
     assert ran.returncode == 0
     assert ("The launch did not take" in ran.stderr) == bool(told)
     assert told in ran.stderr
+
+
+@pytest.mark.parametrize("line", ["parser.add_argument('--nproc')", "import sys; print(sys.argv, '-n')"])
+def test_a_launch_leaves_the_script_what_its_text_names(tmp_path, line):
+    (tmp_path / "train.py").write_text(f"if 0:\n    {line}\n")
+    option = "--nproc" if "--nproc" in line else "-n"
+    ran = warm.run("-m", "truestep", "launch", "train.py", option, "2", cwd=tmp_path)
+    assert "The launch did not take" not in ran.stderr
 
 
 PARSERS = {

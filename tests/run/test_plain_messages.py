@@ -549,3 +549,40 @@ def test_how_far_a_run_has_come_is_told_in_epochs_done_as_the_bar_counts_them(tm
     said = capsys.readouterr().err
     assert "(step 2, 1 epoch done)" in said
     assert "epoch 2/2" in said
+
+
+@pytest.mark.parametrize("take", [list, tuple, dict])
+def test_a_new_learner_is_not_taken_apart(tmp_path, take):
+    with ts.Run(tmp_path / "run", device="cpu", progress=False, quiet=True) as run:
+        pair = nn.Linear(1, 1), nn.Linear(1, 1)
+        modules = {"G": pair[0], "D": pair[1]} if take is dict else [*pair]
+        with pytest.raises(ts.OptionError, match=r"taken apart.*G = run\.learner\(G, optimizer\)"):
+            _, _ = run.learner(modules, lambda p: torch.optim.SGD(p, lr=0.1))
+        net = run.learner(
+            nn.ModuleList(nn.Linear(1, 1) for _ in range(2)), lambda p: torch.optim.SGD(p, lr=0.1)
+        )
+        one, other = net  # its parts, as a loss may take them
+        assert [one, other] == [*net] == [net[0], net[1]]
+        update = net.update(lambda x: one(other(x))[:, 0], torch.ones(2, 1))
+        with pytest.raises(ts.OptionError, match=r"read update\.loss"):
+            _, _ = update
+        with pytest.raises(ts.OptionError, match=r"run\.epochs"):
+            _, _ = run
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (lambda early: early(1.0), "early.step(valid_loss)"),
+        (lambda early: early(1.0, None), "early.step(valid_loss)"),
+        (lambda early: early.update(1.0), "early.step(valid_loss)"),
+        (lambda early: early.early_stop, "run.finish()"),
+        (lambda early: early.counter, "early.waited"),
+        (lambda early: early.best_score, "early.best"),
+        (lambda early: early.step(), "early.step"),
+    ],
+)
+def test_early_stopping_in_other_libraries_words(use, said):
+    with pytest.raises((ts.OptionError, AttributeError)) as caught:
+        use(ts.EarlyStopping(patience=2, mode="min"))
+    assert said in str(caught.value)

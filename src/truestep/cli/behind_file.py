@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """A command's own options that stand behind the file whose arguments are passed on unread."""
 
+import re
 import shlex
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -11,10 +12,12 @@ from typing import Any
 from typer.core import TyperCommand
 
 from truestep.cli.usage import USAGE_ERROR
+from truestep.core.guidance import option_by_other_name
 from truestep.core.wording import printable_text
 
 END_OF_OPTIONS = "--"
 _NEAR = 0.85  # as difflib counts; --gpu is no --cpu
+_OF_OTHERS = ("launch",)  # whose options others' launchers have, and few scripts
 _UNKNOWN = "unrecognized arguments: "
 
 
@@ -42,6 +45,8 @@ class OptionsBehindFile:
     options: tuple[str, ...]
     command: str
     taker: str = "doctor"
+    meant: tuple[str, ...] = ()
+    """The options as the command spells them."""
 
     def __str__(self) -> str:
         found = shlex.join(self.options)
@@ -74,7 +79,8 @@ class OptionsBehindFile:
             del left[start : start + len(option)]
         before = _given_before(context, file, arguments)
         words = ["truestep", context.info_name, *before, *moved, *file, *left]
-        return cls(tuple(word for option, _ in own for word in option), shlex.join(words), context.info_name)
+        given = tuple(word for option, _ in own for word in option)
+        return cls(given, shlex.join(words), context.info_name, tuple(moved))
 
 
 def missing_arguments(file: Sequence[str], given: Sequence[str], said: str) -> str:
@@ -109,7 +115,8 @@ def own_options(
     while waiting and waiting[0] != END_OF_OPTIONS:
         word = waiting.pop(0)
         name, equals, value = word.partition("=")
-        spelt = _as_spelt(name, known, text) if name.startswith("--") else None
+        spelt = _as_spelt(name, known, text) if name.startswith("-") else None
+        spelt = spelt or (_by_other_name(name, known, text) if context.info_name in _OF_OTHERS else None)
         if spelt is None:
             continue
         option = known[spelt]
@@ -127,6 +134,9 @@ def own_options(
 
 def _as_spelt(name: str, known: Iterable[str], text: str | None) -> str | None:
     """Return the option that was meant; longer words than it, and those that the script's text holds, are the script's."""
+    if not name.startswith("--"):  # one of a single letter may be anybody's who reads a command line
+        is_read = text is None or re.search(rf"argv|pars|[\"']{name}[\"']", text)
+        return name if name in known and not is_read else None
     if name in known:
         return name
     near = [] if text is None else get_close_matches(name, known, n=1, cutoff=_NEAR)
@@ -134,6 +144,14 @@ def _as_spelt(name: str, known: Iterable[str], text: str | None) -> str | None:
     if text is None or not near or name.startswith(near[0]):
         return None
     return None if bare in text or bare.replace("-", "_") in text else near[0]
+
+
+def _by_other_name(name: str, known: Iterable[str], text: str | None) -> str | None:
+    """Return the option that other launchers call by a name which the script's text does not hold."""
+    bare = name.removeprefix("--").replace("-", "_")
+    words = {each.removeprefix("--").replace("-", "_"): each for each in known if each.startswith("--")}
+    other = option_by_other_name(bare, list(words)) if name.startswith("--") and text is not None else None
+    return words[other] if other and text is not None and bare not in text.replace("-", "_") else None
 
 
 def _is_taken(option: Any, value: str, context: Any) -> bool:

@@ -15,7 +15,7 @@ from truestep.core.errors import did_you_mean_path
 app = typer.Typer(add_completion=False)
 
 MOST_PROCESSES = 4096
-_SELDOM_OF_A_FILE = ("--processes", "--nodes", "--rendezvous")  # such as this command itself takes
+_SELDOM_OF_A_FILE = ("--processes", "-n", "--nodes", "--rendezvous")  # such as this command itself takes
 
 
 @app.command(
@@ -58,8 +58,9 @@ def launch(
             f"there is no file {str(file)!r}.{did_you_mean_path(file)} Give the training file: truestep launch -n 2 train.py"
         )
         raise typer.Exit(EXIT_USAGE)
-    behind = OptionsBehindFile.among(context, [str(file)], arguments or [])
-    if behind is not None and any(each.startswith(_SELDOM_OF_A_FILE) for each in behind.options):
+    text = file.read_text("utf-8", errors="replace")
+    behind = OptionsBehindFile.among(context, [str(file)], arguments or [], text)
+    if behind is not None and any(each.startswith(_SELDOM_OF_A_FILE) for each in behind.meant):
         warn_on_screen(str(behind))
     from truestep.run.launching.agent import LaunchOptions
     from truestep.run.launching.spawn import launch_python

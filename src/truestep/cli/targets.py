@@ -12,6 +12,8 @@ from typing import Any
 from truestep.core.errors import ModelError, OptionError, nearest_names
 from truestep.core.system import leads_through_folders
 
+_WEIGHTS = (".pt", ".pth", ".ckpt", ".safetensors", ".bin")
+
 
 def load_command_target(target: str) -> Any:
     """Import the file of `FILE.py:NAME` and return what NAME is there.
@@ -102,6 +104,12 @@ def _tensor(description: str) -> Any:
 
 def _split_target(target: str) -> tuple[Path, str]:
     file, _, name = target.rpartition(":")
+    if Path(target).is_dir() or (target.endswith(_WEIGHTS) and Path(target).is_file()):
+        raise OptionError(
+            f"{target} is no FILE.py:NAME: a folder of a run and a file of weights know no model. Write a function that makes it, "
+            f"def make_model(): model = Net(); ts.load_weights(model, {target!r}); return model, and give that: "
+            "train.py:make_model."
+        )
     if not file or not name or leads_through_folders(name):  # of C:\train.py the colon is the drive's
         raise OptionError(
             f"{target!r} does not say what to take from which file. Write FILE.py:NAME, for example train.py:make_model."

@@ -218,6 +218,17 @@ def _loop_pair(code: CodeType, place: int) -> tuple[str, str] | None:
     return str(first.argval), str(second.argval) if second.opname.startswith("STORE_") else "batch"
 
 
+def is_asked_by_loop(frame: FrameType) -> bool:
+    """Whether a frame's running line is the head of a loop that asks for its next item, and no call in a body."""
+    return _instruction(frame.f_code, frame.f_lasti) == "FOR_ITER"
+
+
+def takes_call_apart(frame: FrameType) -> bool:
+    """Whether a frame's running line takes what a call returned apart into several names, `a, b = make()`."""
+    steps = [each for each in dis.get_instructions(frame.f_code) if each.offset <= frame.f_lasti]
+    return steps[-1].opname.startswith("UNPACK_") and len(steps) > 1 and steps[-2].opname.startswith("CALL")
+
+
 def leaves_loop_by_statement(frame: FrameType | None) -> bool:
     """Whether code drops the iterator of its loop by `break` or `return`, and not by an exception on its way.
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from traceback import walk_stack, walk_tb
-from types import FrameType, TracebackType
+from types import CodeType, FrameType, TracebackType
 
 _PACKAGE = f"{Path(__file__).parents[1]}/"
 _MADE_BY_PROGRAMS = ("<frozen", "<__array_function__", "<eval_with_key>")
@@ -53,6 +53,12 @@ def line_of_user_code(trace: TracebackType | None = None) -> str | None:
     lines = walk_stack(sys._getframe(1)) if trace is None else reversed([*walk_tb(trace)])
     found = ((frame.f_code.co_filename, line) for frame, line in lines)
     return next((f"{path}:{line}" for path, line in found if not is_library_file(path)), None)
+
+
+def lines_running() -> list[tuple[CodeType, int]]:
+    """Return the code of the user's that runs now, with its lines, innermost first."""
+    lines = walk_stack(sys._getframe(1))
+    return [(frame.f_code, line) for frame, line in lines if not is_library_file(frame.f_code.co_filename)]
 
 
 def warn_user(message: str) -> None:

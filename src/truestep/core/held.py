@@ -2,9 +2,9 @@
 """Objects that users hold: a name that one does not have is answered with what to write, asked for or set."""
 
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
-from truestep.core.errors import NO_GUESS, did_you_mean
+from truestep.core.errors import NO_GUESS, OptionError, did_you_mean
 from truestep.core.guidance import guidance
 
 _MOST_NAMES = 12
@@ -38,6 +38,19 @@ class HelpfulAttributes:
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
             said = no_attribute_message(self._called, self._variable, name, known)
             raise AttributeError(said, name=name, obj=NO_GUESS)
+
+
+class OneObject(HelpfulAttributes):
+    """It can't be taken apart or gone through either: the OptionError says what to write."""
+
+    __slots__ = ()
+
+    def __iter__(self) -> NoReturn:
+        """Say what to write."""
+        instead = guidance(f"{self._variable}.NAME", "__iter__")
+        raise OptionError(
+            f"{self._called} is one object, and can't be taken apart or gone through: {instead}."
+        )
 
 
 class SealedAttributes(HelpfulAttributes):

@@ -26,7 +26,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.precision.weights import cast_to_precision
 from truestep.engine.result import Update
 from truestep.engine.splitting import BatchSplitting, MicroBatch
-from truestep.engine.taken_for_module import refuse_to_be_taken
+from truestep.engine.taken_for_module import refuse_to_be_taken, refuse_to_be_taken_apart
 from truestep.engine.untrained import warn_of_frozen
 from truestep.engine.update import Loss, update_together
 from truestep.engine.wrong_calls import (
@@ -122,6 +122,7 @@ class Learner:
         """Return a part of a learner made of a dict or list of modules: `net["encoder"](x)`."""
         if type(key) is int and not torch.compiler.is_compiling():  # what goes through parameters begins at 0
             refuse_to_be_taken(self.name, sys._getframe(1))
+            refuse_to_be_taken_apart(self.name, key, sys._getframe(1))
         part: nn.Module = self.module[key]  # type: ignore[index]
         return part
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from truestep.core.called_values import properties_are_no_methods
 from truestep.core.errors import LossError, OptionError
 from truestep.core.guidance import guidance
-from truestep.core.held import HelpfulAttributes
+from truestep.core.held import OneObject
 from truestep.engine.clipping.base import gradient_norms, total_gradient_norm
 from truestep.engine.sums import LossTotals
 from truestep.engine.weights import LearnerWeights
@@ -64,7 +64,7 @@ def read_gradient_norms(noted: Iterable[NotedGradientNorm]) -> None:
 
 
 @properties_are_no_methods("update")
-class Update(HelpfulAttributes):
+class Update(OneObject):
     """What one update of one learner gave; every value is a 0-d tensor on the device, read only if you read it.
 
     Attributes:

@@ -3,6 +3,7 @@
 
 from types import FrameType
 
+from truestep.core.call_site import takes_call_apart
 from truestep.core.errors import OptionError
 from truestep.core.guidance import guidance, guidance_in
 
@@ -18,3 +19,13 @@ def refuse_to_be_taken(name: str, asking: FrameType | None) -> None:
     for each in guidance_in(_PLACE):
         if home.startswith(each):
             raise OptionError(guidance(_PLACE, each, name=name, home=each) or each)
+
+
+def refuse_to_be_taken_apart(name: str, number: int, asking: FrameType) -> None:
+    """Raise an OptionError where `a, b = run.learner(...)` asks a new learner for its first part."""
+    if number == 0 and takes_call_apart(asking):
+        raise OptionError(
+            f"run.learner returns one learner, here {name!r}, and it was taken apart into several names: it holds its modules and "
+            "their optimizer, and updates them together. Write one name, net = run.learner(module, optimizer); two networks "
+            "that are trained apart are two learners, G = run.learner(G, optimizer) and D = run.learner(D, optimizer)"
+        )

@@ -2,14 +2,16 @@
 """Early stopping: how long a metric has not got better."""
 
 import math
-from typing import Any, Literal, SupportsFloat
+from typing import Any, Literal, NoReturn, SupportsFloat
 
+from truestep.core.calls import raises_option_errors
 from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.frames import warn_user
+from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import number_text
 
 
-class EarlyStopping:
+class EarlyStopping(HelpfulAttributes):
     """Tells when a metric has not got better for `patience` values in a row; works in any loop.
 
     `run.track(early=...)` keeps the count with a run, so that a run that is killed counts on. NaN is never better.
@@ -24,6 +26,8 @@ class EarlyStopping:
         waited: how many values have passed since then.
     """
 
+    _called, _variable = "A ts.EarlyStopping", "early"
+
     def __init__(self, *, patience: int, mode: Literal["min", "max"], min_delta: float = 0.0) -> None:
         check_number("ts.EarlyStopping", "patience", patience, example=3, least=1)
         check_choice("ts.EarlyStopping", "mode", mode, ("min", "max"))
@@ -34,6 +38,14 @@ class EarlyStopping:
         self._worst: float | None = None
         self._worsened = 0  # how often a value was the worst so far, as long as none has beaten the first
 
+    def __call__(self, *_: object) -> NoReturn:
+        """Refuse to be called, as other libraries' are."""
+        raise OptionError(
+            "A ts.EarlyStopping is no function: its next value goes to step, which says whether to stop. Write if "
+            "early.step(valid_loss): run.finish()"
+        )
+
+    @raises_option_errors("early.step")
     def step(self, value: SupportsFloat) -> bool:
         """Take the metric's next value, a number or a tensor of one element; return whether to stop."""
         number = _as_float(value)

@@ -40,6 +40,7 @@ class RunLoop:
         self._files = RunDataFiles(run.cursor, session.say)
         self._noting = NotingWhatEndsLoop(run.context.world)
         self._watched: Any = None
+        self._counted: Any = None
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -144,12 +145,14 @@ class RunLoop:
 
         look_at_lists(self._run, stream, whole=whole)
 
-    def _look_at_variables(self) -> None:
+    def _look_at_variables(self, stream: StreamCursor) -> None:
         if self._watched is None:
-            from truestep.run.unkept_variables import UnkeptVariables  # only once there is a loop
+            from truestep.run.counted_by_hand import CountedByHand  # only once there is a loop
+            from truestep.run.unkept_variables import UnkeptVariables
 
-            self._watched = UnkeptVariables(self._run)
+            self._watched, self._counted = UnkeptVariables(self._run), CountedByHand(self._run)
         self._watched.body_begins()
+        self._counted.body_begins(stream)
 
     def _body_done(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:
         cursor = self._run.cursor
@@ -196,7 +199,7 @@ class RunLoop:
         stream.read_digest = made.read
         run = self._run
         if leads:
-            self._look_at_variables()
+            self._look_at_variables(stream)
             self._files.look()
             self._rank_data.batch_given()
             run.cursor.step += 1

@@ -12,7 +12,8 @@ import torch
 from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
-from truestep.core.held import SealedAttributes
+from truestep.core.frames import lines_running
+from truestep.core.held import OneObject, SealedAttributes
 from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
@@ -61,7 +62,7 @@ if TYPE_CHECKING:
 
 @properties_are_no_methods("run")
 @methods_raise_option_errors("run")
-class Run(SealedAttributes, Shown):
+class Run(SealedAttributes, OneObject, Shown):
     """One training and its directory.
 
     An empty or new directory starts a run; one that holds this run goes on where it stopped.
@@ -369,7 +370,9 @@ class Run(SealedAttributes, Shown):
 
     @property
     def step(self) -> int:
-        """Batches given out so far."""
+        """Batches given out so far; 0 until the first loop begins, where a run that goes on finds its place."""
+        if not self._shared.has_begun:
+            self._shared.asked_early.update(lines_running()[:1])
         return self.cursor.step
 
     @property

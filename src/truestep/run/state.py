@@ -5,9 +5,11 @@ import operator
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 from truestep.checkpoints.retention import Retention
+from truestep.core.frames import lines_running
 from truestep.core.secret_values import hide_secrets
 from truestep.engine.context import LearnerContext
 from truestep.mirror.address import lease_seconds
@@ -116,6 +118,10 @@ class RunState:
     """What the code has changed since, with `resume="edited"`."""
     has_begun: bool = False
     """Whether its state was restored, or there was none: before that there is nothing to save."""
+    made_at: list[tuple[CodeType, int]] = field(default_factory=lines_running)
+    """The code of the user's in which it was made, with its lines."""
+    asked_early: set[tuple[CodeType, int]] = field(default_factory=set)
+    """Where it was asked for its step before it had gone to its place."""
     is_closed: bool = False
     """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
     reported: tuple[object, ...] | None = None

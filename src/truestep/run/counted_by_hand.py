@@ -1,0 +1,277 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Loops that count the batches themselves: no checkpoint has that count, so a run that goes on takes too many.
+
+`for i in range(36): batch = next(endless)` begins at 0 again behind a stop, where the data goes on in its middle. It is told of in
+the first bodies, by the source of the loops in which the batch was asked for.
+"""
+
+import ast
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import CodeType, FrameType
+from typing import NamedTuple
+
+from truestep.core.call_site import is_asked_by_loop
+from truestep.core.frames import is_library_file
+from truestep.run.onward import STEPS
+from truestep.run.pass_batches import Batches, LoopNumbers
+from truestep.run.state import RunState
+from truestep.run.stream_cursor import StreamCursor
+from truestep.run.written_names import WrittenNames, loops_around, source_tree
+
+_BODIES = 2  # that are looked at: a batch may be taken before the loop, to look at it
+_DEEPEST = 2  # a name that is made of a name that is made of the run's step
+_ORDERS = (ast.Eq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+Loop = ast.For | ast.While
+
+
+class _Written(NamedTuple):
+    """Code of the user's that runs, with what its names stand for."""
+
+    code: CodeType
+    names: WrittenNames
+    asked_early: set[tuple[CodeType, int]]
+    """Where `run.step` was read before the run had gone to its place: it was 0 there, wherever the run goes on."""
+
+
+class CountedByHand:
+    """Looks at the loops around the first batches that lead."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run, self._bodies = run, 0
+
+    def body_begins(self, stream: StreamCursor) -> None:
+        """A batch of the leader's is about to be given out, to the user's own code."""
+        self._bodies += 1
+        found = self._counting_loop() if self._bodies <= _BODIES and stream.name != STEPS else None
+        if found is None:
+            return
+        place, written, count = found
+        instead = f"for batch in run.batches({stream.label}, limit={count or '...'}):"
+        if not self._run.cursor.in_epochs:
+            instead += f", or for step in run.steps({count or '...'}): with next() in its body"
+        self._run.screen.say_once(_SAID.format(place=place, written=written, instead=instead))
+
+    def _counting_loop(self) -> tuple[str, str, str] | None:
+        """Return where the loop is that counts, what is written there, and how many it takes."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            is_users = not is_library_file(frame.f_code.co_filename)
+            bounds = self._bounds(frame) if is_users else []
+            for at, bound in enumerate(bounds):
+                if bound.is_of_run:
+                    return None
+                if bound.counts:
+                    # of loops within each other the inner one alone is no whole count
+                    is_whole = all(each.is_of_run for each in bounds[at + 1 :])
+                    place = f"{Path(frame.f_code.co_filename).name}:{bound.line}"
+                    return place, bound.written, bound.count if is_whole else ""
+            # a pass in a loop of its own is found empty behind a stop, and so are the loops around it
+            if is_users and is_asked_by_loop(frame) and not _is_generator(frame):
+                return None
+            frame = frame.f_back
+        return None
+
+    def _bounds(self, frame: FrameType) -> list["_Bound"]:
+        names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
+        written = _Written(frame.f_code, names, self._run.asked_early)
+        bounds = (_Bound(loop, written) for loop in self._loops(frame))
+        # a pass in a generator of the user's gives its batches to whoever asks that for them
+        return [each for each in bounds if not (each.is_pass and _is_generator(frame))]
+
+    def _loops(self, frame: FrameType) -> Iterator[Loop]:
+        """Yield the loops in which a batch is asked for, innermost first; of those in which the run itself was made, none."""
+        loops = loops_around(frame)[::-1]
+        if is_asked_by_loop(frame) and not _is_generator(frame):
+            loops = [each for each in loops if _is_at_head(each, frame.f_lineno)][:1]
+        made_at = [line for code, line in self._run.made_at if code is frame.f_code]
+        for each in loops:
+            if any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at):
+                return
+            yield each
+
+
+def _is_generator(frame: FrameType) -> bool:
+    return bool(frame.f_code.co_flags & inspect.CO_GENERATOR)
+
+
+def _is_at_head(loop: Loop, line: int) -> bool:
+    return isinstance(loop, ast.For) and loop.lineno <= line <= (loop.iter.end_lineno or 0)
+
+
+class _Bound:
+    """What ends a loop: the run, a count that begins anew with the process, or something that nobody knows."""
+
+    def __init__(self, loop: Loop, written: _Written) -> None:
+        self._loop, self._written = loop, written
+        self.line, self.written = loop.lineno, ast.unparse(loop).partition("\n")[0]
+        self.count = ""
+        """How many batches it takes, as it is written."""
+        head = loop.iter if isinstance(loop, ast.For) else loop.test
+        self._head, self._calls = (
+            [*ast.walk(head)],
+            [each for each in ast.walk(head) if isinstance(each, ast.Call)],
+        )
+        self.counts, self.is_pass = False, self._is_over("batches")
+        """Whether it goes through a pass of the run's."""
+        self.is_of_run = False
+        if self._is_over("epochs", "steps") or any(map(self._reads_state, ast.walk(loop))):
+            self.is_of_run = True
+        elif self._breaks_by_count() or self._is_cut():
+            self.counts = not _ends_with_data(loop)
+        elif self.is_pass or self._reads_place(head):
+            self.is_of_run = True
+        elif self._is_range_anew() or (isinstance(loop, ast.While) and self._compares_counter(head)):
+            self.counts = not _ends_with_data(loop)
+
+    def _is_over(self, *calls: str) -> bool:
+        for each in self._head:
+            if isinstance(each, ast.Attribute) and each.attr in calls and self._is_run(each.value):
+                return True
+            if isinstance(each, ast.Name):
+                value = self._written.names.value(each)
+                if isinstance(value, Batches if "batches" in calls else LoopNumbers):
+                    return True
+        return False
+
+    def _is_cut(self) -> bool:
+        """Whether `zip(range(n), batches)` or `islice(batches, n)` ends it."""
+        if any(word.arg == "limit" for each in self._calls for word in each.keywords):
+            return False
+        for each in self._calls:
+            if _called(each) == "islice" and len(each.args) > 1:
+                self.count = ast.unparse(each.args[-1])
+                return not self._reads_place(each.args[-1])
+            if _called(each) == "zip" and any(map(_is_range, each.args)):
+                return self._is_range_anew()
+        return False
+
+    def _is_range_anew(self) -> bool:
+        """Whether it goes through a range that begins at a number; one that begins at a variable may begin where the run is."""
+        found = next((each for each in self._calls if _is_range(each) and each.args), None)
+        if found is None or isinstance(self._loop, ast.While) or isinstance(found.args[0], ast.Starred):
+            return False
+        first, last = (
+            (found.args[0], found.args[1]) if len(found.args) > 1 else (ast.Constant(0), found.args[0])
+        )
+        begins = first.value if isinstance(first, ast.Constant) else 0
+        self.count = ast.unparse(last) if begins == 0 else f"{ast.unparse(last)} - {begins}"
+        nodes = [*ast.walk(first)]
+        made = [self._values(each.id) for each in nodes if isinstance(each, ast.Name)]
+        nodes += [inner for values in made for value in values for inner in ast.walk(value)]
+        is_anew = isinstance(first, ast.Constant) or any(map(self._asks_early, nodes))
+        return is_anew and not self._reads_place(last)
+
+    def _breaks_by_count(self) -> bool:
+        """Whether the body leaves the loop where `enumerate` or `n += 1` has come to a number."""
+        return any(
+            isinstance(each, ast.If) and _leaves(each) and self._compares_counter(each.test)
+            for each in self._loop.body
+        )
+
+    def _compares_counter(self, test: ast.expr) -> bool:
+        if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], _ORDERS):
+            return False
+        sides, counters = (test.left, test.comparators[0]), self._counters()
+        for one, other in (sides, sides[::-1]):
+            counter = one.left if isinstance(one, ast.BinOp) else one
+            if isinstance(counter, ast.Name) and counter.id in counters and not self._reads_place(other):
+                self.count = ast.unparse(other)
+                return not isinstance(other, ast.Constant) or other.value not in (0, 1)
+        return False
+
+    def _counters(self) -> set[str]:
+        """Return the variables that go up by one in each body, from a number that is written down."""
+        added = [each.target for each in self._loop.body if isinstance(each, ast.AugAssign) and _is_one(each)]
+        found = {each.id for each in added if isinstance(each, ast.Name) and self._begins_at_number(each.id)}
+        calls = {*map(_called, self._calls)}
+        if isinstance(self._loop, ast.For):
+            target = self._loop.target
+            if "enumerate" in calls and isinstance(target, ast.Tuple):
+                found.add(ast.unparse(target.elts[0]))
+            elif "count" in calls:
+                found.add(ast.unparse(target))
+        return found
+
+    def _begins_at_number(self, name: str) -> bool:
+        stored = [
+            each
+            for statement in self._loop.body
+            for each in ast.walk(statement)
+            if isinstance(each, ast.Assign)
+        ]
+        values = self._values(name)
+        is_set_within = any(each.value in values for each in stored)
+        return not is_set_within and bool(values) and all(isinstance(each, ast.Constant) for each in values)
+
+    def _values(self, name: str) -> list[ast.expr]:
+        """Return all that is assigned to a variable in its file."""
+        tree = source_tree(self._written.code.co_filename)
+        found = [each for each in (ast.walk(tree) if tree else ()) if isinstance(each, ast.Assign)]
+        return [each.value for each in found if any(_is_name(target, name) for target in each.targets)]
+
+    def _reads_place(self, node: ast.expr, depth: int = 0) -> bool:
+        """Whether what is written asks the run where it stands, or what is left, or a name that was made of that."""
+        for each in ast.walk(node):
+            is_asked = self._asks_step(each)
+            if is_asked and (isinstance(self._loop, ast.While) or not self._asks_early(each)):
+                return True
+            if isinstance(each, ast.Call) and _called(each) == "len" and each.args:
+                return isinstance(self._written.names.value(each.args[0]), Batches)
+            if isinstance(each, ast.Name) and depth < _DEEPEST:
+                return any(self._reads_place(value, depth + 1) for value in self._values(each.id))
+        return False
+
+    def _asks_step(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr in ("step", "epoch") and self._is_run(node.value)
+
+    def _asks_early(self, node: ast.AST) -> bool:
+        if not isinstance(node, ast.Attribute) or not self._asks_step(node):
+            return False
+        return (self._written.code, node.lineno) in self._written.asked_early
+
+    def _reads_state(self, node: ast.AST) -> bool:
+        return isinstance(node, ast.Attribute) and node.attr == "state" and self._is_run(node.value)
+
+    def _is_run(self, node: ast.expr) -> bool:
+        return type(self._written.names.value(node)).__name__ == "Run"
+
+
+def _called(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def _is_range(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and _called(node) in ("range", "trange")
+
+
+def _is_one(node: ast.AugAssign) -> bool:
+    return isinstance(node.op, ast.Add) and isinstance(node.value, ast.Constant) and node.value.value == 1
+
+
+def _is_name(node: ast.expr, name: str) -> bool:
+    return isinstance(node, ast.Name) and node.id == name
+
+
+def _leaves(node: ast.If) -> bool:
+    return any(isinstance(each, ast.Break | ast.Return) for each in node.body)
+
+
+def _ends_with_data(loop: Loop) -> bool:
+    """Whether the body asks for a batch so that the end of the data ends the loop, whatever it counts."""
+    for each in ast.walk(loop):
+        if isinstance(each, ast.Call) and _called(each) == "next" and len(each.args) == 2:
+            return True
+        if isinstance(each, ast.ExceptHandler) and any(
+            isinstance(one, ast.Break | ast.Return) for one in each.body
+        ):
+            return True
+    return False
+
+
+_SAID = (
+    "{place}: `{written}` counts the batches that it takes, and no checkpoint has that count: a run that is stopped in it and goes "
+    "on counts from its beginning again, and trains on more batches than a run that was not stopped. Write {instead}"
+)
