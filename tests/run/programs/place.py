@@ -9,6 +9,7 @@ With an address it makes its group itself, and wraps its network as torch wants 
 import argparse
 import atexit
 import os
+import sys
 
 import torch
 import torch.distributed as dist
@@ -22,7 +23,15 @@ parser.add_argument("address", nargs="?")
 parser.add_argument("--local_rank", "--local-rank")  # of the old launcher
 arguments = parser.parse_args()
 found = []
-atexit.register(lambda: print("place", *found, "left" if dist.is_initialized() else "none left"))
+
+
+def say():
+    # in one write: the old launcher's processes write through, and those of two would mix
+    words = map(str, ("place", *found, "left" if dist.is_initialized() else "none left"))
+    sys.stdout.write(" ".join(words) + "\n")
+
+
+atexit.register(say)
 torch.set_num_threads(1)
 module = nn.Linear(2, 1, bias=False)
 if arguments.address:
