@@ -3,14 +3,15 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from truestep.core.tensor_bytes import times_written
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.trainers import accumulating_trainer
 from truestep.doctor.source.accumulators import divisor_of
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
@@ -106,7 +107,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
     def on_backward(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> None:
         """Note a backward of one such loss as it is."""
         alone = len(tensors) == 1 and not history.is_seeded
-        self.trainer = accumulating_trainer()
+        self.trainer = _accumulating_trainer()
         whole = [
             (loss, mean)
             for loss, version, mean in self.losses
@@ -139,6 +140,19 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
             total = sum(float(each) for each in means)
             numbers = {"backwards": len(places), "sum": total, "mean": total / len(places)}
             yield Observation(places[0], text + _of_trainer(self.trainer, numbers), RISK, numbers)
+
+
+def _accumulating_trainer() -> object:
+    """Return the Trainer of Hugging Face in whose `training_step` this is called, if it accumulates."""
+    if (library := sys.modules.get("transformers.trainer")) is None:  # nothing of it is imported for this
+        return None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self") if frame.f_code.co_name == "training_step" else None
+        if isinstance(owner, library.Trainer):
+            return owner if owner.args.gradient_accumulation_steps > 1 else None
+        frame = frame.f_back
+    return None
 
 
 def _is_as_it_was(loss: LossCall, version: int, handed: Tensor) -> bool:
