@@ -586,3 +586,37 @@ def test_early_stopping_in_other_libraries_words(use, said):
     with pytest.raises((ts.OptionError, AttributeError)) as caught:
         use(ts.EarlyStopping(patience=2, mode="min"))
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize("is_closed", [True, False])
+def test_a_loss_that_holds_the_learner_of_another_run(tmp_path, is_closed):
+    def made(name):
+        run = ts.Run(tmp_path / name, device="cpu", progress=False, quiet=True)
+        net = run.learner(nn.Linear(3, 1), SGD)
+        return run, net, lambda batch: net(batch)[:, 0]
+
+    run, net, loss = made("a")
+    net.update(loss, DATA)
+    if is_closed:
+        run.close()
+    other, newer, _ = made("b")
+    with pytest.raises(ts.LossError, match=r"calls net, .* one of another run.* behind net = run\.learner"):
+        newer.update(loss, DATA)
+    other.close()
+    run.close()
+
+
+def test_an_update_of_a_closed_runs_learner_in_the_loop_of_another(tmp_path, capsys):
+    run = ts.Run(tmp_path / "a", device="cpu", progress=False)
+    net = run.learner(nn.Linear(3, 1), SGD)
+    for _ in run.steps(1):
+        net.update(lambda batch: net(batch)[:, 0], DATA)
+    run.close()
+    other = ts.Run(tmp_path / "b", device="cpu", progress=False)
+    other.learner(nn.Linear(3, 1), SGD)
+    for _ in other.steps(1):
+        net.update(lambda batch: net(batch)[:, 0], DATA)
+    other.close()
+    said = capsys.readouterr().err
+    assert "which is closed, was updated in the loop of the run in b" in said
+    assert "Call run.close() last" not in said

@@ -8,7 +8,9 @@ from typing import Any
 from torch import Tensor, nn
 
 from truestep.core.call_site import closure_variables
+from truestep.core.errors import LossError
 from truestep.core.frames import warn_user
+from truestep.engine.parts import LearnerParts
 
 
 class UnownedParameters:
@@ -34,8 +36,14 @@ class UnownedParameters:
             return False
         self._newest = key
         self._seen.add(key)
-        found = [p for p in _parameters_under(values) if id(p) not in self._owned]
-        if found:
+        reached = _parameters_under(values)
+        found = [p for p in reached if id(p) not in self._owned]
+        if found and (name := _learner_of_another_run(found, loss)):
+            text = _OF_ANOTHER_RUN.format(learners=self._learners, name=name)
+            if len(found) == len(reached):
+                raise LossError(text)
+            warn_user(text)
+        elif found:
             names = ", ".join(_name_of(parameter, loss) for parameter in found[:4])
             warn_user(
                 f"The loss of {self._learners} depends on {len(found)} trainable parameters that no learner owns ({names}): no "
@@ -43,6 +51,23 @@ class UnownedParameters:
                 "...), or, if they are to stay as they are, call requires_grad_(False) on them."
             )
         return True
+
+
+def _learner_of_another_run(found: list[nn.Parameter], loss: Callable[..., Any] | None) -> str:
+    """Return the name under which a loss holds a learner whose parameters these are; they are of no learner of this run."""
+    for name, value in _variables_of(loss):
+        parts = getattr(value, "__dict__", {}).get("_parts")
+        own = {id(each) for each in parts.module.parameters()} if isinstance(parts, LearnerParts) else set()
+        if any(id(each) in own for each in found):
+            return name
+    return ""
+
+
+_OF_ANOTHER_RUN = (
+    "The loss of {learners} calls {name}, and the learner that it holds under this name is one of another run: a function keeps "
+    "the learner that was there when it was made. Make the function again, behind {name} = run.learner(...) of this run (in a "
+    "notebook, run the cell that defines it once more), or give it the learner by an argument."
+)
 
 
 def _parameters_under(values: Tensor) -> list[nn.Parameter]:

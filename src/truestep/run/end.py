@@ -65,6 +65,11 @@ class RunEnd:
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
     @property
+    def loops(self) -> bool:
+        """Whether a body of the run's loop runs."""
+        return self._run.cursor.in_body
+
+    @property
     def loops_without_learners(self) -> bool:
         """Whether a body of the run's loop runs, and the run has no learner that it could train."""
         return self._run.cursor.in_body and not self._run.context.learners

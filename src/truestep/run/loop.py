@@ -148,10 +148,13 @@ class RunLoop:
     def _look_at_variables(self, stream: StreamCursor) -> None:
         if self._watched is None:
             from truestep.run.counted_by_hand import CountedByHand  # only once there is a loop
+            from truestep.run.kept_graphs import KeptGraphs
             from truestep.run.unkept_variables import UnkeptVariables
 
-            self._watched, self._counted = UnkeptVariables(self._run), CountedByHand(self._run)
-        self._watched.body_begins()
+            self._watched = UnkeptVariables(self._run), KeptGraphs(self._run)
+            self._counted = CountedByHand(self._run)
+        for each in self._watched:
+            each.body_begins()
         self._counted.body_begins(stream)
 
     def _body_done(self, stream: StreamCursor, reader: object, batch: Any, *, leads: bool) -> None:

@@ -10,7 +10,7 @@ from truestep.core.wording import counted
 from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
-from truestep.run.owner import folder_of_loop_without_learners
+from truestep.run.owner import folder_of_loop, folder_of_loop_without_learners
 from truestep.run.state import RunState
 from truestep.run.unkept import UnkeptModels
 
@@ -131,7 +131,9 @@ class RunOmissions:
         if not self.trains:
             self.trains = True
             self._look_at_order()
-        if self._run.is_closed:
+        if self._run.is_closed and (other := folder_of_loop()) is not None:
+            self._once(_CLOSED.format(name=learner.name, own=self._run.directory, other=other.name))
+        elif self._run.is_closed:
             self._once(
                 "net.update was called behind run.close(): what it changes is in no checkpoint, no line and no report. Call "
                 "run.close() last, or leave it out: a run closes itself when its epochs, or the process, are over"
@@ -297,6 +299,11 @@ def _times_written(learner: LearnerParts) -> int:
     return sum(each._version for each in learner.module.parameters())
 
 
+_CLOSED = (
+    "{name!r}, a learner of the run in {own}, which is closed, was updated in the loop of the run in {other}: no checkpoint has "
+    "what that changes, and the learner of this run is not trained. A function keeps the learner that was there when it was made: "
+    "make it again, behind net = run.learner(...) of this run, or give it the learner by an argument"
+)
 _PASSES_IN_STEPS = (
     "each body of run.steps holds a whole pass over run.batches({label}), with {num} updates: run.steps counts it as one step, so "
     "that run.step, run.steps' total and the moments to save count passes and not batches. Write for epoch in run.epochs(20): "

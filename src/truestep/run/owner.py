@@ -78,6 +78,12 @@ def folder_of_loop_without_learners() -> Path | None:
     return Path(found[0]) if found else None
 
 
+def folder_of_loop() -> Path | None:
+    """Return the directory of a run of this process whose loop runs."""
+    found = [key for key, each in [*HOLDERS.items()] if getattr(each, "loops", False)]
+    return Path(found[0]) if found else None
+
+
 def refuse_later_process_group(world_size: int, strategy: str) -> None:
     """Raise an OptionError where a process group has come up that the run does not know of, and is to be a part of."""
     import torch.distributed

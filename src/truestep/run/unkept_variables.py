@@ -134,10 +134,10 @@ def _is_users(value: Any) -> bool:
 
 def _held_in_loop() -> Iterator[tuple[str, Any]]:
     """Yield the generators and lists that the bodies of the running loops name, by what is written."""
-    pieces = [*_pieces()]
+    pieces = [*pieces_of_running_loops()]
     if any(_is_run_state(node, piece) for piece in pieces for node in piece.nodes):
         return  # what goes in and out there is not followed
-    stored = {name for piece in pieces for each in piece.nodes if (name := _stored(each))}
+    stored = {name for piece in pieces for each in piece.nodes if (name := name_written(each))}
     for piece in pieces:
         parents = {inner: each for each in piece.nodes for inner in ast.iter_child_nodes(each)}
         for node in piece.nodes:
@@ -184,7 +184,7 @@ def _takes_out(node: ast.AST, text: str, names: WrittenNames) -> bool:
     return False
 
 
-def _stored(node: ast.AST) -> str | None:
+def name_written(node: ast.AST) -> str | None:
     """Return the name that a node writes or deletes: what it holds is made in the loop."""
     match node:
         case ast.Delete(targets=[ast.Subscript(value=held)]):
@@ -203,7 +203,7 @@ def _is_read(node: ast.expr, parents: dict[ast.AST, ast.AST]) -> bool:
     return not is_counted
 
 
-def _pieces() -> Iterator[LoopPiece]:
+def pieces_of_running_loops() -> Iterator[LoopPiece]:
     """Yield the bodies of the loops of the user's that run now, outermost of each function, and the functions that they call."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:

@@ -39,6 +39,7 @@ WORDS: Mapping[str, Words] = {
     "dead_units": None,
     "deviation": "Their standard deviation is {}.",
     "difference": None,
+    "product": None,
     "drop_last": lambda drops: "drop_last=True leaves out a batch that is not full." if drops else "",
     "dtype": "The parameters are {}.",
     "epoch": None,

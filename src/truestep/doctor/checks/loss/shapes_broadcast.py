@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
-from truestep.doctor.runtime.bootstraps import differences_behind
+from truestep.doctor.runtime.bootstraps import differences_behind, nodes_behind, products_behind
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.runtime.signs import shape_of_node
+from truestep.doctor.runtime.signs import operation_of_node, shape_of_node
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, is_table, row_or_column, row_or_column_with
@@ -27,6 +27,11 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.origins import WatchedOrigin
 
 _DIFFERENCES = ("sub", "rsub", "subtract")
+_PRODUCTS = ("mul", "rmul", "multiply", "div", "truediv", "true_divide", "divide")
+_OF_LAYERS = ("Addmm", "Mm", "Linear", "Convolution", "Bmm")
+_FACTORIES = {
+    f"torch.{name}" for name in ("arange", "linspace", "logspace", "ones", "zeros", "full", "tensor")
+}
 _MOST = 16  # differences of one step that are kept
 ELEMENTWISE = losses(target="numbers")
 
@@ -35,7 +40,8 @@ class ShapesBroadcast(SourceCheck, Watcher):
     """The prediction and the target of a loss have different shapes, and are broadcast.
 
     Why: (n, 1) against (n,) becomes (n, n): every prediction is compared with every target, so the model learns
-    to answer the mean of all targets.
+    to answer the mean of all targets. A product under a mean, log_probability * advantage, so has every
+    advantage meet every probability.
 
     Bad:
         head = nn.Linear(4, 1)
@@ -57,6 +63,8 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     def __init__(self) -> None:
         self._sides: deque[tuple[Any, list[tuple[int, ...]], Place]] = deque(maxlen=_MOST)
+        self._products: deque[tuple[Any, Tensor, Place]] = deque(maxlen=_MOST)
+        self._rows: dict[Place, Tensor] = {}  # of the step before
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a loss, or a square of a difference, of a row and a column that are both in sight."""
@@ -75,6 +83,8 @@ class ShapesBroadcast(SourceCheck, Watcher):
                 and not is_table(module, node)
             ):
                 yield At(node, _TEXT, RISK)
+            if isinstance(node.op, ast.Mult) and _is_averaged(module, node) and _is_weighed(module, node):
+                yield At(node, _TEXT_OF_PRODUCT, RISK)
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report shapes that differ, unless one of them is a single number."""
@@ -90,6 +100,9 @@ class ShapesBroadcast(SourceCheck, Watcher):
         if origin.operation in _DIFFERENCES and _is_square(result) and len(given) == 2:
             shapes = [] if _is_of_one_value(given) else [tuple(each.shape) for each in given]
             self._sides.append((result.grad_fn, shapes, origin.place))
+        elif origin.operation in _PRODUCTS and _is_square(result) and _is_column_and_row(given):
+            row = next(each for each in given if each.ndim == 1)
+            self._products.append((result.grad_fn, row, origin.place))
 
     def on_objective(self, history: WatchHistory, tensors: tuple[Tensor, ...], place: Place) -> Observations:
         """Report `((output - target) ** 2).mean()`, written by hand, whose difference is larger than both; in any term."""
@@ -104,14 +117,78 @@ class ShapesBroadcast(SourceCheck, Watcher):
                         f"A difference broadcasts {given} to {made}: every prediction against every target."
                     )
                     yield Observation(where, text, BUG, {"prediction": given, "difference": made})
+            yield from self._products_in(history, tensor)
         self._sides.clear()
+        self._products.clear()
+
+    def _products_in(self, history: WatchHistory, tensor: Tensor) -> Observations:
+        nodes = [*products_behind(tensor.grad_fn)] if self._products else []
+        for node, row, place in self._products:
+            made = shape_of_node(node)
+            if made is None or not any(each is node for each in nodes):
+                continue
+            if (
+                _is_width(history, made[0])
+                and not _is_of_layers(row.grad_fn)
+                and not self._changes(row, place)
+            ):
+                continue  # it may be one number a feature, where there are as many features as examples
+            text = f"A product broadcasts {(made[0], 1)} and {made[:1]} to {made}: every example against every other."
+            yield Observation(place, text, BUG, {"prediction": (made[0], 1), "product": made})
+
+    def _changes(self, row: Tensor, place: Place) -> bool:
+        """Whether the numbers are other ones than in the step before, as those of examples are."""
+        before, self._rows[place] = self._rows.get(place), row.detach().clone()
+        return before is not None and before.shape == row.shape and not bool((before == row.detach()).all())
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> None:
-        """Forget the differences of the step."""
+        """Forget the differences and products of the step."""
         self._sides.clear()
+        self._products.clear()
 
 
 _TEXT = "(batch,) meets (batch, 1): every prediction is compared with every target."
+
+_TEXT_OF_PRODUCT = "(batch,) times (batch, 1) is (batch, batch): every example meets every other."
+
+
+def _is_averaged(module: SourceModule, node: ast.AST) -> bool:
+    """Tell `(a * b).mean()`, `-(a * b).sum()` and `torch.mean(-a * b)`, of all numbers, there or under its name."""
+    above = module.parents[node]
+    if isinstance(above, ast.UnaryOp):
+        return _is_averaged(module, above)
+    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
+        reads = module.reads(above.targets[0].id)
+        made = [each for each in reads if module.definitions(each) == [above.value]]
+        return any(_is_averaged(module, each) for each in made)
+    if isinstance(above, ast.Attribute) and above.attr in ("mean", "sum"):
+        call = module.parents[above]
+        return isinstance(call, ast.Call) and not call.args and not call.keywords
+    is_call = isinstance(above, ast.Call) and module.qualify(above.func) in ("torch.mean", "torch.sum")
+    return is_call and isinstance(above, ast.Call) and len(above.args) == 1 and not above.keywords
+
+
+def _is_weighed(module: SourceModule, node: ast.BinOp) -> bool:
+    """Tell a product of a row and a column; one whose column is made on the spot, `weights[:, None] * losses`, is meant so."""
+    sides = [each.operand if isinstance(each, ast.UnaryOp) else each for each in (node.left, node.right)]
+    is_meant = any(
+        isinstance(each, ast.Subscript)
+        or (isinstance(each, ast.Call) and _name(each) in ("unsqueeze", "reshape", "view"))
+        for each in sides
+        if row_or_column(module, each) == COLUMN
+    )
+    is_made = any(_is_of_one_place(module, each) for each in sides)
+    return _is_mixed(module, *sides) and not (is_meant or is_made or is_table(module, node))
+
+
+def _is_of_one_place(module: SourceModule, node: ast.expr) -> bool:
+    """Tell numbers that are written where they are used, `torch.arange(16)`: they may be one for each feature."""
+    made = seen_through(module, node)
+    return isinstance(made, ast.Call) and (module.qualify(made.func) or "") in _FACTORIES
+
+
+def _name(call: ast.Call) -> str:
+    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _is_mixed(module: SourceModule, first: ast.expr, second: ast.expr) -> bool:
@@ -153,6 +230,26 @@ def _is_square(result: Any) -> bool:
     """Tell a result of (n, n) that carries a graph."""
     shape = tuple(result.shape) if getattr(result, "grad_fn", None) is not None else ()
     return len(shape) == 2 and shape[0] == shape[1] > 1
+
+
+def _is_column_and_row(given: list[Tensor]) -> bool:
+    """Tell (n, 1) and (n,), of which no side was made a column of a row on purpose, as for an outer product."""
+    if len(given) != 2 or sorted(each.ndim for each in given) != [1, 2] or _is_of_one_value(given):
+        return False
+    row, column = sorted(given, key=lambda each: each.ndim)
+    was_row = column._base is not None and column._base.ndim == 1
+    was_row = was_row or (column.grad_fn is not None and operation_of_node(column.grad_fn) == "Unsqueeze")
+    is_parameter = row.is_leaf and row.requires_grad
+    return tuple(column.shape) == (len(row), 1) and not was_row and not is_parameter
+
+
+def _is_width(history: WatchHistory, number: int) -> bool:
+    """Whether a number is the size of a layer, too."""
+    return any(number in each.shape for record in history.records.values() for each in record.parameters())
+
+
+def _is_of_layers(node: Any) -> bool:
+    return node is not None and any(operation_of_node(each) in _OF_LAYERS for each in nodes_behind(node))
 
 
 def _is_of_one_value(given: list[Tensor]) -> bool:

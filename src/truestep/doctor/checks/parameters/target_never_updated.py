@@ -5,19 +5,21 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import QUESTION, At, SourceCheck
+from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.actions import FOLLOW
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.uses import reads_followed
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
+_BOTH = 2  # the copy and what it is a copy of
 
 
 class TargetNeverUpdated(SourceCheck):
     """A target or EMA network is copied once and never updated.
 
-    Why: the targets come from the untrained copy for ever.
+    Why: the targets come from the untrained copy for ever. Where the average is written the wrong way round,
+    it also pulls the trained network back to the copy.
 
     Bad:
         target_net = copy.deepcopy(net)  # here
@@ -41,27 +43,79 @@ class TargetNeverUpdated(SourceCheck):
 
     code = "PARAM022"
     never = (FOLLOW,)
-    words = ("deepcopy",)
+    words = ("target", "ema")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a deep copy so named that a training loop applies and nothing changes."""
+        """Report a copy so named that a training loop applies and nothing changes."""
         for statement in module.all(ast.Assign):
             name = dotted(statement.targets[0]) or ""
-            copied = isinstance(statement.value, ast.Call) and module.qualify(statement.value.func) in (
-                "copy.deepcopy",
-            )
-            if copied and _NAME.search(name.rsplit(".", 1)[-1]) and self._only_applied(module, name):
-                yield At(statement, f"{name!r} is applied, and nothing ever updates it.", QUESTION)
+            if not _NAME.search(name.rsplit(".", 1)[-1]) or not isinstance(statement.value, ast.Call):
+                continue
+            uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
+            is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
+            first = [each for each in uses if _is_first_copy(module, each)]
+            uses = [each for each in uses if each not in first]
+            mixed = [loop for each in uses if (loop := _mixes_into_other(module, each)) is not None]
+            uses = [each for each in uses if _mixes_into_other(module, each) is None]
+            if (is_deep or first) and _only_applied(module, uses):
+                yield At(statement, _said(name, mixed), RISK if mixed else QUESTION)
 
-    def _only_applied(self, module: SourceModule, name: str) -> bool:
-        """Each use but for the assignment is a call, or a change of mode."""
-        uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
-        trains = any(trace.training_loops() for trace in module.traces)
-        applied = [each for each in uses if module.index.is_called(each)]
-        quiet = ("eval", "train", "requires_grad_", "to", "cuda")
-        rest = [each for each in uses if each not in applied and _method(module, each) not in quiet]
-        taken = [each for each in applied if not _is_dropped(module, each)]
-        return trains and bool(taken) and not rest
+
+def _said(name: str, mixed: list[ast.For]) -> str:
+    text = f"{name!r} is applied, and nothing ever updates it"
+    if mixed:
+        text += f": the loop in line {mixed[0].lineno} reads it, and writes into the network that is trained"
+    return f"{text}."
+
+
+def _only_applied(module: SourceModule, uses: list[ast.expr]) -> bool:
+    """Each use but for the assignment is a call, or a change of mode."""
+    trains = any(trace.training_loops() for trace in module.traces)
+    applied = [each for each in uses if module.index.is_called(each)]
+    quiet = ("eval", "train", "requires_grad_", "to", "cuda")
+    rest = [each for each in uses if each not in applied and _method(module, each) not in quiet]
+    taken = [each for each in applied if not _is_dropped(module, each)]
+    return trains and bool(taken) and not rest
+
+
+def _is_first_copy(module: SourceModule, use: ast.expr) -> bool:
+    """Tell `target.load_state_dict(net.state_dict())` where it is made, and not in a loop or a function that others call."""
+    if _method(module, use) != "load_state_dict" or module.loop(use) is not None:
+        return False
+    call = module.parents[module.parents[use]]
+    is_copied = isinstance(call, ast.Call) and bool(call.args) and "state_dict" in ast.unparse(call.args[0])
+    function = module.enclosing(use, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    return is_copied and (function is None or getattr(function, "name", "") == "__init__")
+
+
+def _mixes_into_other(module: SourceModule, use: ast.expr) -> ast.For | None:
+    """Return the loop over `zip(target.parameters(), net.parameters())` that reads the target's and writes the other's."""
+    call = module.parents[module.parents[use]]
+    if _method(module, use) != "parameters" or not isinstance(call, ast.Call):
+        return None
+    together = module.parents[call]
+    loop = module.parents.get(together)
+    if not isinstance(loop, ast.For) or loop.iter is not together or not isinstance(together, ast.Call):
+        return None
+    names = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
+    if dotted(together.func) != "zip" or len(names) != len(together.args) or len(names) != _BOTH:
+        return None
+    at = together.args.index(call)
+    written = {each for node in loop.body for inner in ast.walk(node) for each in _written(inner)}
+    own, other = (dotted(names[number]) or "" for number in (at, 1 - at))
+    return loop if other in written and own not in written else None
+
+
+def _written(node: ast.AST) -> Iterator[str]:
+    """Yield the first names of what a node writes into: by a method that ends in an underscore, or by an assignment."""
+    found: list[ast.expr] = []
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
+        found = [node.func.value]
+    elif isinstance(node, ast.Assign):
+        found = list(node.targets)
+    elif isinstance(node, ast.AugAssign):
+        found = [node.target]
+    yield from ((dotted(each) or "").partition(".")[0] for each in found)
 
 
 def _is_dropped(module: SourceModule, applied: ast.expr) -> bool:
