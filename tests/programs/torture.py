@@ -20,7 +20,7 @@ from programs.laws import ViolationError, hold
 from programs.tally import TALLY, SliceTally, table, tallied, total_of
 
 SLICE = 200
-# once, not in each process (in `make test` they are)
+# once, not in each process (in `make test` all but the first and the last are, and these under the law Watched)
 LOADED = "datasets lightning transformers.trainer accelerate ignite.engine torch.utils.tensorboard"
 
 

@@ -39,12 +39,18 @@ def _text_of(file):
 def _server(windows: Path | None, loaded: str) -> socket.socket:
     """Start the process that the others are forked from, once; it ends with this one.
 
-    One more has `windows` on its path, one more for each set of modules that is `loaded` besides.
+    One more has `windows` on its path. One for each set of modules that is `loaded` besides is forked from the first.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-    environment = {**os.environ, "PYTHONPATH": paths(), "OMP_NUM_THREADS": "1"}
     if loaded:
-        environment["WARM_ALSO"] = loaded
+        asked = json.dumps({"also": loaded.split()}).encode()
+        with theirs:
+            socket.send_fds(_server(windows, ""), [asked], [theirs.fileno()])
+        if not ours.recv(16):  # the number of that process
+            raise RuntimeError("the process that another is to be forked from is gone")
+        atexit.register(ours.close)
+        return ours
+    environment = {**os.environ, "PYTHONPATH": paths(), "OMP_NUM_THREADS": "1"}
     if windows is not None:
         environment["PYTHONPATH"] = os.pathsep.join((str(windows), paths()))
         environment["STANDS_IN_FOR_WINDOWS"] = str(windows)

@@ -2,7 +2,8 @@
 """The process that `warm` forks others from: it loads torch, computes nothing and keeps to one thread, so forking it is safe.
 
 What it is asked comes as one message: a command, a folder, an environment, and four open files (the three streams, and
-one that the child's pid and then its status are written to).
+one that the child's pid and then its status are written to). Or it is asked for one as itself that has more modules loaded:
+these, and the socket by which that one is asked.
 """
 
 import atexit
@@ -51,9 +52,11 @@ def serve(control):
         if child == 0:
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for file in (wake, woken, files.pop(), control.detach(), *running.values()):
+            asked = json.loads(message)
+            status = [] if "also" in asked else [files.pop()]
+            for file in (wake, woken, *status, control.detach(), *running.values()):
                 os.close(file)
-            return json.loads(message), files
+            return asked, files
         *streams, running[child] = files
         for stream in streams:
             os.close(stream)
@@ -184,6 +187,8 @@ def names_worth_loading():
     for package in WHOLE:
         found = importlib.import_module(f"truestep.{package}")
         yield from (each.name for each in pkgutil.walk_packages(found.__path__, f"{found.__name__}."))
+    for name in sys.modules["truestep"].__all__:
+        getattr(sys.modules["truestep"], name)
 
 
 def know_libraries():
@@ -204,21 +209,27 @@ def know_what_a_watch_asks_for():
     wrapping._modules_of_the_user()
 
 
-def main():
-    for name in names_worth_loading():
+def load(names, collapse):
+    """Import modules, and make this process cheap to fork."""
+    for name in names:
         with contextlib.suppress(ImportError):  # of what is not installed
             importlib.import_module(name)
-    for name in sys.modules["truestep"].__all__:
-        getattr(sys.modules["truestep"], name)
     know_libraries()
     for finalizer, told in weakref.finalize._registry.items():
         finalizer.atexit = told.func.__name__ != "_del_library"  # of torch's operators: 40 ms of each child
-    pages = sys.modules.pop("huge_pages")  # no module of those that are forked
     know_what_a_watch_asks_for()
     gc.collect()
     gc.freeze()
-    pages.collapse()
+    collapse()
+
+
+def main():
+    collapse = sys.modules.pop("huge_pages").collapse  # no module of those that are forked
+    load(names_worth_loading(), collapse)
     asked = serve(socket.socket(fileno=int(sys.argv[1])))
+    while asked is not None and "also" in asked[0]:
+        load(asked[0]["also"], collapse)
+        asked = serve(socket.socket(fileno=asked[1][0]))
     if asked is None:
         return
     become(*asked)
