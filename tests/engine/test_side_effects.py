@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """backward(), zero_grad() or a step inside the loss is an error wherever it changes the update; autograd.grad is not."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 from torch.optim.optimizer import _global_optimizer_pre_hooks
 
 import truestep as ts
+from truestep.engine.update import _lent_example
 
 X = torch.randn(8, 3, generator=torch.Generator().manual_seed(0))
 
@@ -173,3 +176,15 @@ def test_a_loss_that_calls_backward_and_returns_itself_is_explained(make_learner
 
     with pytest.raises(ts.LossError, match="Leave backward\\(\\) out"):
         net.update(body, X)
+
+
+def test_a_process_without_an_example_refuses_a_batch_with_a_graph():
+    """What another process lends has no graph: such a loss "has no gradient", which names nothing that was done wrong."""
+    scored, labels = nn.Linear(3, 2)(X)[:0], torch.zeros(0, dtype=torch.long)
+    lender = SimpleNamespace(example=lambda batch, counting: "lent")
+    nothing_here = SimpleNamespace(lender=lender, num_here=0)
+    with pytest.raises(ts.LossError, match="this process has no example of the batch"):
+        _lent_example(nothing_here, (scored, labels), None)
+    assert _lent_example(nothing_here, (scored.detach(), labels), None) == "lent"
+    assert _lent_example(SimpleNamespace(lender=lender, num_here=1), (scored, labels), None) == "lent"
+    assert _lent_example(SimpleNamespace(lender=None, num_here=0), (scored, labels), None) is None

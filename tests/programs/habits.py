@@ -36,6 +36,16 @@ FRAME = {
     "epochs": "range(2)",
     "learners": "model",
     "saves": "{{law saves}}",
+    "run with truestep": '{{setup}}\nrun = ts.Run("run", seed=1, progress=False{{config}}{{own watch}}'
+    "{{saves}}{{run options}}{{law options}})\ntorch.manual_seed(1)\n{{data}}",
+    "loop with truestep": "for epoch in run.epochs(2):\n    {{epoch noted}}\n    {{epoch start}}\n    for batch in {{batches}}:\n"
+    "        {{batch noted}}\n        {{update}}\n        {{loss noted}}\n        {{after update}}\n        {{law stops}}\n"
+    "    {{epoch end}}",
+    "learner with truestep": "{{model}}\n{{around}}\n"
+    'model = run.learner(model, lambda p: {{optimizer}}{{learner options}}{{split}}, name="model")\n'
+    "{{more to train}}\n{{loss}}\n{{law watches}}\n{{before training}}",
+    "end with truestep": "{{at the end}}\n{{end noted}}\nif run.is_main:\n"
+    '    torch.save({"model": model.state_dict(), "optimizer": model.optimizers[0].state_dict()}, "end.pt")',
     "held rows": "6",
     "stream rows": "20",
     "held batch": "4",

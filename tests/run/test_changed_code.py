@@ -273,6 +273,28 @@ def test_what_a_clip_keeps_is_saved_with_its_learner(tmp_path, capsys, kind):
     assert torch.equal(net.weight, whole.weight)
 
 
+@pytest.mark.parametrize("kind", [StatefulClip, StatefulFunction])
+def test_a_clip_that_was_used_before_in_this_process_is_no_other_one(tmp_path, capsys, kind):
+    """As where a notebook's cell is run again, and the clip was made in the one before."""
+    whole = train(tmp_path / "whole", clip=kind(), epochs=3)
+    clip = kind()
+    train(tmp_path / "run", clip=clip, epochs=1)
+    capsys.readouterr()
+    net = train(tmp_path / "run", clip=clip, epochs=3)
+    assert "the rest is bit-identical" in capsys.readouterr().err
+    assert torch.equal(net.weight, whole.weight)
+
+
+def test_another_value_of_what_a_clip_also_keeps_is_told(tmp_path, capsys):
+    class Wider(StatefulClip):
+        def __init__(self, largest):
+            self.largest = largest
+
+    train(tmp_path, clip=Wider(0.01), epochs=1)
+    train(tmp_path, clip=Wider(0.5), epochs=2)
+    assert "net: clip=" in capsys.readouterr().err
+
+
 def test_what_a_clip_keeps_that_has_no_state_is_told(tmp_path, capsys):
     train(tmp_path / "told", clip=ClipToUsual(), epochs=1)
     train(tmp_path / "told", clip=ClipToUsual(), epochs=2)

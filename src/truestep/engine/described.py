@@ -11,6 +11,7 @@ from enum import Enum
 from functools import partial
 from types import BuiltinFunctionType, FunctionType, MethodType, SimpleNamespace
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 
@@ -21,7 +22,14 @@ _FUNCTIONS = (FunctionType, BuiltinFunctionType)
 _OF_PYTHON = (SimpleNamespace, Namespace)  # of its own classes, those that hold a user's options
 # packages whose objects (a layer, a generator) are looked at elsewhere, or not at all
 _NO_OPTIONS = {"torch", "numpy", "truestep"}
+_first_given: "WeakKeyDictionary[Any, dict[str, _Text]]" = WeakKeyDictionary()
 _LONGEST, _LONGEST_OBJECT, _MOST_FIELDS, _MOST_VALUES = 200, 2000, 256, 16
+
+
+class _Text(str):
+    """What was described before."""
+
+    __slots__ = ()
 
 
 def plain_value_text(value: Any) -> str | None:
@@ -72,6 +80,8 @@ def described(value: Any) -> str:
 
 
 def _described(value: Any, depth: int) -> str:
+    if isinstance(value, _Text):
+        return str(value)
     if isinstance(value, torch.Tensor):
         small = value.numel() <= _MOST_VALUES
         return f"Tensor({value.tolist()})" if small else f"Tensor of shape {tuple(value.shape)}"
@@ -94,7 +104,25 @@ def _described(value: Any, depth: int) -> str:
     if not held and not _may_hold_options(value):
         return re.sub(r" at 0x[0-9a-f]+", "", repr(value))
     listed = is_dataclass(value) or _may_hold_options(value)
-    return _described_call(type(value).__qualname__, held if listed else {}, depth)
+    options = held | _as_first_given(value, held, depth - 1) if listed else {}
+    return _described_call(type(value).__qualname__, options, depth)
+
+
+def _as_first_given(value: Any, held: Mapping[str, Any], depth: int) -> dict[str, Any]:
+    """Return, as text, what an object keeps in checkpoints by itself: as it was when this process described the object first.
+
+    It moves as the training goes, and a run that is made again with the object is no changed one.
+    """
+    if depth < 0 or not (hasattr(value, "state_dict") and hasattr(value, "load_state_dict")):
+        return {}
+    try:
+        if value not in _first_given:
+            names = {str(name).strip("_") for name in value.state_dict()}
+            kept = {name: each for name, each in held.items() if name.strip("_") in names}
+            _first_given[value] = {name: _Text(_described(each, depth)) for name, each in kept.items()}
+        return dict(_first_given[value])
+    except TypeError:  # it has no hash or takes no weak reference, or its state has no names
+        return {}
 
 
 def _described_call(name: str, held: Mapping[Any, Any], depth: int) -> str:

@@ -84,11 +84,19 @@ _CHANGED_GRADIENTS = (
 
 def refuse_batch_with_graph(batch: Batch, why: str) -> None:
     """Raise a LossError if a tensor of the batch was computed from parameters: its graph can be gone through once only."""
+    _refuse_graph(batch, _reused_graph_message(why))
 
+
+def refuse_graph_without_example(batch: Batch) -> None:
+    """Raise a LossError if a batch that leaves this process no example was computed from parameters: what is lent has no graph."""
+    _refuse_graph(batch, _NO_EXAMPLE_OF_GRAPH)
+
+
+def _refuse_graph(batch: Batch, message: str) -> None:
     def look(tensor: Tensor) -> Tensor:
         # a leaf, as data is, has no graph to go through
         if tensor.grad_fn is not None:
-            raise LossError(_reused_graph_message(why))
+            raise LossError(message)
         return tensor
 
     if is_pair_batch(batch):
@@ -114,6 +122,11 @@ def _reused_graph_message(why: str) -> str:
     )
 
 
+_NO_EXAMPLE_OF_GRAPH = (
+    "The batch holds a graph that was made before this update (a network's output, computed outside of the loss), and this process "
+    "has no example of the batch: it calls the loss with one of another process, whose graph is there alone. Compute it inside the "
+    "loss, from what the batch holds, or leave short batches out: run.data(..., drop_last=True)."
+)
 _USED_GRAPH = (
     "The loss depends on a graph that a backward has gone through already, and torch keeps it for one time. Either the loss "
     "itself calls backward(), or it uses something computed before an earlier update: a state carried from batch to batch, or the "

@@ -29,7 +29,11 @@ from truestep.engine.memory import release_memory_for_update, update_is_out_of_m
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
-from truestep.engine.side_effects import refuse_batch_with_graph, used_graph_error
+from truestep.engine.side_effects import (
+    refuse_batch_with_graph,
+    refuse_graph_without_example,
+    used_graph_error,
+)
 from truestep.engine.splitting import BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import AttemptTakenBackError, BatchPlacing
@@ -174,7 +178,7 @@ def accumulate_gradients(
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
     sizes, counting, done = cutting.sizes, cutting.counting, 0
     sums = LossTotals(expected=placed.total, outputs_dim=counting.split.dim if counting.split else 0)
-    lent = placed.lender.example(batch, counting) if placed.lender else None
+    lent = _lent_example(placed, batch, counting)
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)
     shares = plan.hooks.division.shares_batches
@@ -201,6 +205,14 @@ def accumulate_gradients(
             _call_with_nothing(plan, loss, lent, sums, cutting)
     plan.hooks.gradients_ready(sums)
     return sums
+
+
+def _lent_example(placed: BatchPlacing, batch: Batch, counting: BatchCounting) -> Batch | None:
+    if placed.lender is None:
+        return None
+    if placed.num_here == 0:
+        refuse_graph_without_example(batch)
+    return placed.lender.example(batch, counting)
 
 
 def _compute(

@@ -56,6 +56,7 @@ class RunOmissions:
         """Note the step at which this process begins, and look at what came before."""
         if self._begun_at is None:
             self._begun_at = self._cursor.step
+            self._unkept.loop_begins()
             self._written = {name: _times_written(each) for name, each in self._learners.items()}
             if self._num_outside:
                 self._tell_of_updates_outside()

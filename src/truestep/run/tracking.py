@@ -106,6 +106,10 @@ class TrackedObjects:
         """Return the objects themselves."""
         return [*self._objects.values()]
 
+    def named(self) -> Iterator[tuple[str, Any]]:
+        """Yield each name with its object."""
+        yield from self._objects.items()
+
     def names_of_all(self) -> list[str]:
         """Return the names of those whose state is one for all processes."""
         return sorted(self._objects.keys() - self.per_rank)

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from truestep.core.call_site import closure_variables
 from truestep.core.trees import tree_leaves
+from truestep.run.empty_states import EmptyStates
 from truestep.run.state import RunState
 
 _NUMBERS_COMPARED = 8  # of each tensor: an average moves all of them, a copy of trained weights nearly all
@@ -26,6 +27,11 @@ class UnkeptModels:
         self._first: dict[str, tuple[nn.Module, list[Tensor]]] = {}
         self._owned: set[int] = set()
         self._updates, self._next_look = 0, 1
+        self._empty = EmptyStates(run)
+
+    def loop_begins(self) -> None:
+        """Note what tracked objects hold that give no state."""
+        self._empty.take_note()
 
     def take_note(self, loss: Callable[..., Any]) -> None:
         """A loss function is called for the first time: note what its models are now."""
@@ -47,6 +53,7 @@ class UnkeptModels:
 
     def look(self) -> None:
         """Name what has changed and is in no checkpoint, once."""
+        self._empty.look()
         for name, (model, before) in [*self._first.items()]:
             tensors = self._not_owned(model)
             now = _some_numbers(tensors)

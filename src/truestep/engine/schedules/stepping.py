@@ -127,7 +127,7 @@ class LearnerSchedules:
         """Return a rate that is not the one which its schedule has set, where the schedule computes each anew from the first."""
         units = dict.fromkeys(self.per_update, "update") | dict.fromkeys(self.per_epoch, "epoch")
         for schedule, unit in units.items():
-            for group, own in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=True):
+            for group, own in zip(schedule.optimizer.param_groups, schedule._last_lr, strict=False):
                 if isinstance(schedule, LambdaLR | OneCycleLR) and float(group["lr"]) != float(own):
                     return RateByHand(float(group["lr"]), float(own), type(schedule).__name__, unit)
         return None
