@@ -46,7 +46,7 @@ class BestWeightsShared(SourceCheck):
 
     Fix: copy.deepcopy(net.state_dict()), or save it to a file at once.
 
-    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q: 18 true, 3 false.
+    Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R: 20 true, 3 false.
     """
 
     code = "SAVE013"

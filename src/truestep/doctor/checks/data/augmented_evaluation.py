@@ -50,7 +50,7 @@ class AugmentedEvaluation(SourceCheck):
 
     Fix: one transform for training, and one without chance for evaluation.
 
-    Evidence: 186 repositories, beds B, H, Q: 8 true, 1 false.
+    Evidence: 186 repositories, beds B, H, Q, R: 9 true, 1 false.
     """
 
     code = "DATA019"

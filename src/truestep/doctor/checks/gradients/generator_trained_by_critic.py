@@ -44,7 +44,8 @@ class GeneratorTrainedByCritic(SourceCheck):
     Fix: discriminator(fake.detach()) in the discriminator's step; zero_grad() straight before each
     backward(); Adam(discriminator.parameters()) for the optimizer that steps after the discriminator's loss.
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; bed R: 1
+    true, 0 false.
     """
 
     code = "GRAD020"

@@ -39,8 +39,8 @@ class StepWithoutGradients(SourceCheck, Watcher):
     backward().
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I, P: 2 true, 1
-    false.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I, P, R: 2
+    true, 3 false.
     """
 
     code = "GRAD024"

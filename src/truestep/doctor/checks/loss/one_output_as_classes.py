@@ -39,9 +39,8 @@ class OneOutputAsClasses(SourceCheck):
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/main.py:27;
     mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/042/original_code_snippet.py:20;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/066/main.py:75; 186 repositories: said 2 times, not
-    judged; beds H, P: 0 true, 2 false.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/052/main.py:78; mehilshah/Bug_Reproducibility_DL_Bugs
+    11b01d62 Bugs/066/main.py:75; 186 repositories: said 2 times, not judged; beds H, P, R: 0 true, 3 false.
     """
 
     code = "LOSS023"

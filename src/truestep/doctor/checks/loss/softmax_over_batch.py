@@ -38,7 +38,7 @@ class SoftmaxOverBatch(SourceCheck):
 
     Fix: dim=1 for outputs of shape (batch, classes), dim=-1 where classes, or the keys of an attention, come last.
 
-    Evidence: the plain form of row 37 of docs/mistakes.md.
+    Evidence: the plain form of row 37 of docs/mistakes.md; bed R: 0 true, 2 false.
     """
 
     code = "LOSS007"

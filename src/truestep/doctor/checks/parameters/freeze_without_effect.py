@@ -36,7 +36,7 @@ class FreezeWithoutEffect(SourceCheck):
 
     Fix: module.requires_grad_(False), or `parameter.requires_grad = False` for each parameter.
 
-    Evidence: found in the wild (docs/wild.md); 186 repositories, beds D, E, G, K, M, P, Q: 11 true, 1
+    Evidence: found in the wild (docs/wild.md); 186 repositories, beds D, E, G, K, M, P, Q, R: 12 true, 1
     debatable, 0 false.
     """
 

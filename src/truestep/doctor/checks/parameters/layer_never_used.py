@@ -145,7 +145,7 @@ class LayerNeverUsed(SourceCheck):
     Fix: use it in forward, or delete it.
 
     Evidence: found in the wild (docs/wild.md); eriklindernoren/PyTorch-GAN 36d3c77e
-    implementations/sgan/sgan.py:50; corpus, 186 repositories, beds A, C, E, F, G, H, I, M, P, Q: 27 true, 6
+    implementations/sgan/sgan.py:50; corpus, 186 repositories, beds A, C, E, F, G, H, I, M, P, Q, R: 27 true, 8
     debatable, 5 false.
     """
 

@@ -52,7 +52,7 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q: 34 true, 11 debatable, 3 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R: 39 true, 11 debatable, 3 false.
     """
 
     code = "PARAM038"

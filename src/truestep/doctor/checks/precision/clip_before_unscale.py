@@ -43,7 +43,7 @@ class ClipBeforeUnscale(SourceCheck):
     Fix: call scaler.unscale_(optimizer) between backward() and the clip.
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
-    competitions/MICCAI/surgtoolloc/classification_files/train.py:184; corpus, 186 repositories, beds I, N: 6
+    competitions/MICCAI/surgtoolloc/classification_files/train.py:184; corpus, 186 repositories, beds I, N, R: 9
     true, 0 false.
     """
 

@@ -30,7 +30,7 @@ class BenchmarkBesideDeterministic(SourceCheck):
 
     Fix: benchmark only for speed, with fixed shapes, where repeatability does not matter.
 
-    Evidence: 186 repositories, beds B, E, F, G, H, I, L, O: 22 true, 2 false.
+    Evidence: 186 repositories, beds B, E, F, G, H, I, L, O, R: 24 true, 2 false.
     """
 
     code = "SEED003"

@@ -55,7 +55,7 @@ class SeededInEveryEpoch(SourceCheck):
 
     Fix: seed once before the loop; or with seed + epoch, so that a run can start again at any epoch.
 
-    Evidence: beds D, M, P: 2 true, 2 false.
+    Evidence: beds D, M, P, R: 2 true, 3 false.
     """
 
     code = "SEED005"

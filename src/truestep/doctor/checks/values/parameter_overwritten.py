@@ -31,7 +31,7 @@ class ParameterOverwritten(SourceCheck):
 
     Fix: delete the assignment, or the parameter.
 
-    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I, M, P: 17 true, 9 debatable, 2 false.
+    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I, M, P, R: 17 true, 10 debatable, 2 false.
     """
 
     code = "VALUE013"
