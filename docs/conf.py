@@ -23,6 +23,7 @@ myst_heading_anchors = 3
 # What was decided and what was tried is read in the repository, and is no part of the manual.
 exclude_patterns = ["_build", "README.md", "design.md", "log.md"]
 html_theme = "furo"
+pygments_dark_style = "a11y-high-contrast-dark"  # the theme's own underlines imports, as if they were links
 html_title = "Truestep"
 html_static_path = ["static"]
 html_css_files = ["blocks.css"]

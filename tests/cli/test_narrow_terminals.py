@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """On a terminal of 80 columns lines are broken between words; off a terminal each line stays whole."""
 
+import re
 import sys
 
 import pytest
@@ -46,6 +47,16 @@ def test_off_a_terminal_the_severities_of_a_check_stand_in_its_line(monkeypatch,
     severities = {code: ", ".join(check.severities()) for code, check in catalogue.checks().items()}
     found = {line.split()[0]: line for line in lines[1:-2] if not line.startswith(" ")}
     assert [code for code, words in severities.items() if words not in found[code]] == []
+
+
+def test_no_text_is_in_the_blue_that_a_dark_terminal_swallows(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stdout, "isatty", lambda: True, raising=False)
+    monkeypatch.setenv("TERM", "xterm-256color")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    checks.show_checks(["GRAD001"])
+    codes = re.findall(r"\x1b\[([\d;]*)m", capsys.readouterr().out)
+    assert codes
+    assert [code for code in codes if "34" in code.split(";")] == []
 
 
 def test_what_is_said_of_a_name_stands_behind_it(monkeypatch, capsys):

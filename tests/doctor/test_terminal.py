@@ -75,6 +75,13 @@ def test_evidence_is_told_in_sentences():
     )
 
 
+def test_a_tolerance_is_told_as_one():
+    """It stood as "Expected: 0.00024", which is nothing that anybody expects of a gradient."""
+    assert finding_sentences({"found": 0.0, "tolerance": 0.00023841}) == (
+        "Found: 0. Up to 0.0002384 counts as rounding."
+    )
+
+
 def names_given_to_evidence():
     for path in Path(checks.__path__[0]).rglob("*.py"):
         text = path.read_text("utf-8")
@@ -87,7 +94,8 @@ def names_given_to_evidence():
 
 def test_every_name_that_checks_give_to_evidence_has_its_words():
     assert set(names_given_to_evidence()) - set(WORDS) == set()
-    elsewhere = {"processes", "made_by", "seen_as"}  # given where reports are joined, and by the history
+    # given where reports are joined, by the history, and by relations
+    elsewhere = {"processes", "made_by", "seen_as", "tolerance"}
     assert set(WORDS) - set(names_given_to_evidence()) == elsewhere
 
 

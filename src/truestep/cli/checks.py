@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 from rich.console import Console
-from rich.syntax import Syntax
+from rich.style import Style
+from rich.syntax import ANSISyntaxTheme, Syntax
 from rich.table import Table
 from rich.text import Text
 
@@ -28,6 +29,18 @@ app = typer.Typer(add_completion=False)
 CHECK = typer.Argument(
     metavar="[CODE or words]...",
     help="A code (GRAD001), the beginning of codes (GRAD), a name, or words to search for (shuffle); all checks when left out.",
+)
+
+
+# readable on a dark background as on a light one: a terminal's own blue is not
+_READABLE = ANSISyntaxTheme(
+    {
+        ("Comment",): Style(bold=True),  # "# <- here" shows the line
+        ("Keyword",): Style(color="magenta"),
+        ("Operator", "Word"): Style(color="magenta"),
+        ("Literal", "String"): Style(color="green"),
+        ("Literal", "Number"): Style(color="cyan"),
+    }
 )
 
 
@@ -147,7 +160,7 @@ def _show_page(check: type[Check], screen: Console) -> None:
     for title, code in page.examples():
         show_on_screen(Text(f"{title}:", "bold"))
         # Highlighted and printed apart: a Syntax of its own would fill each line with blanks up to the width.
-        python = Syntax("", "python", theme="ansi_light", background_color="default")
+        python = Syntax("", "python", theme=_READABLE, background_color="default")
         screen.print(python.highlight(textwrap.indent(code, "  ")), soft_wrap=True)
     show_on_screen(Text(f"Fix: {page.fix}"))
     show_on_screen(Text(f"\nEvidence: {page.evidence}"))

@@ -15,7 +15,7 @@ from truestep.report.state import SCRIPT_ENDED
 from truestep.report.tables import setting_text
 
 STYLES = {
-    "running": "bold blue",
+    "running": "bold cyan",
     "finished": "green",
     "stopped": "yellow",
     "interrupted": "yellow",

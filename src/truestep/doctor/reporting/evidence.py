@@ -86,6 +86,7 @@ WORDS: Mapping[str, Words] = {
     "symbols": "The symbols have the shape {}.",
     "target": None,
     "targets": "The targets: {}.",
+    "tolerance": "Up to {} counts as rounding.",
     "trained_on_and_looked_at": "They were compared with {} training examples.",
     "training_set": lambda number: f"The training loader has {counted(number, 'example')}." if number else "",
     "units": None,

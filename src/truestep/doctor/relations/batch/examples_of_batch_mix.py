@@ -79,7 +79,7 @@ class ExamplesOfBatchMix(StepRelation):
         if not is_clear:
             meaning = mixing.meaning if mixing is not None else None
             message += f". Is it meant that {meaning or 'the loss is a figure of the whole batch'}?"
-        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        evidence = {"found": apart.difference, "tolerance": tolerance, "parameter": apart.parameter}
         yield BrokenRelation(message, RISK if is_clear else QUESTION, experiment.mixing_line, evidence)
 
 

@@ -49,7 +49,7 @@ class GradientGrowsWithBatch(StepRelation):
         if experiment.examples_mix:
             demand_rows_are_examples(experiment)
         experiment.demand_one_part()
-        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        evidence = {"found": apart.difference, "tolerance": tolerance, "parameter": apart.parameter}
         if apart.factor is not None:
             message = (
                 f"with every example twice the gradient is {apart.factor:.3g} times as large. "

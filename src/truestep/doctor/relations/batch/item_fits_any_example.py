@@ -63,7 +63,7 @@ class ItemFitsAnyExample(StepRelation):
             "gradient, though one value for all does: which example they belong to does not matter"
         )
         message += "" if is_target else ". Is it meant to come without its partner?"
-        evidence = {"items": fitting, "expected": experiment.tolerance}
+        evidence = {"items": fitting, "tolerance": experiment.tolerance}
         yield BrokenRelation(message, RISK if is_target else QUESTION, evidence=evidence)
 
     def _fitting(self, experiment: "StepExperiment") -> list[str]:

@@ -62,5 +62,5 @@ class ItemWithoutEffect(StepRelation):
                 f"item {item} of the batch has no effect: made the same for all examples, it changes the gradients by "
                 f"{apart.difference:.1g}. The step computes with it, and the result is lost"
             )
-            evidence = {"item": item, "found": apart.difference, "expected": tolerance}
+            evidence = {"item": item, "found": apart.difference, "tolerance": tolerance}
             yield BrokenRelation(message, RISK, evidence=evidence)

@@ -58,7 +58,7 @@ class OrderOfExamplesMatters(StepRelation):
             f"the same examples in another order give another gradient: that of {apart.parameter} "
             f"differs by {apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
         )
-        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        evidence = {"found": apart.difference, "tolerance": tolerance, "parameter": apart.parameter}
         if mixing is not None:
             message += f"; examples first meet in {experiment.told_mixing}"
         is_clear = mixing is not None and mixing.operation in _MOVES_NUMBERS

@@ -64,7 +64,7 @@ class PaddingMatters(StepRelation):
             f"item {found.mask} tells which positions are real, and with other values at the others, in "
             f"{' and '.join(f'item {each}' for each in items)}, {said}: padding is trained on. Does the mask mean something else?"
         )
-        evidence = {"items": list(items), "mask": found.mask, "found": apart, "expected": tolerance}
+        evidence = {"items": list(items), "mask": found.mask, "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
     def _padding(self, experiment: "StepExperiment") -> "Sequences":

@@ -72,5 +72,5 @@ class GradientsLeftOver(StepRelation):
             f"gradients {where} {changes}: without them that of {apart.parameter} differs by "
             f"{apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
         )
-        evidence = {"found": apart.difference, "expected": tolerance, "parameter": apart.parameter}
+        evidence = {"found": apart.difference, "tolerance": tolerance, "parameter": apart.parameter}
         yield BrokenRelation(message, RISK, evidence=evidence)
