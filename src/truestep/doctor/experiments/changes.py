@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from truestep.doctor.relations.examples import Examples
-from truestep.doctor.relations.trials.tokens import with_other_padding
+from truestep.doctor.relations.trials.tokens import with_longer_ends, with_other_padding
 
 ChangeKind = Literal[
     "none",
@@ -21,6 +21,7 @@ ChangeKind = Literal[
     "exchanged",
     "one changed",
     "other padding",
+    "longer padding",
 ]
 
 
@@ -76,5 +77,6 @@ class Change:
             "exchanged": lambda: examples.exchanged(self.item, 2 if self.repeated else 1),
             "one changed": lambda: examples.with_changed(0),
             "other padding": lambda: with_other_padding(examples, self.items),
+            "longer padding": lambda: with_longer_ends(examples),
         }
         return made.get(self.kind, examples.fresh)()
