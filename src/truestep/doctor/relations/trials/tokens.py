@@ -81,7 +81,8 @@ def _ends_told_by(leaf: Any, tensors: dict[str, Tensor]) -> Iterator[Tensor]:
         here = leaf == value
         behind = here.flip(1).long().cummin(1).values.flip(1).bool()
         runs = behind.sum(1)
-        some = int((runs > 0).sum()) > 1 and 1 < int(runs.max()) < leaf.shape[1] and int(runs.min()) == 0
+        # by chance one row may end with the same number twice
+        some = int((runs > 1).sum()) > 1 and int(runs.max()) < leaf.shape[1] and int(runs.min()) == 0
         if some and bool((here == behind).all()):
             yield behind
 
