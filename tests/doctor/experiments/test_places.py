@@ -5,6 +5,8 @@ import pytest
 from doctor.experiments.test_relations import pytestmark as needs_forks
 from doctor.experiments.test_relations import watched
 
+from truestep.doctor.check import RISK
+
 pytestmark = needs_forks
 CODES = ("REL001", "REL002", "REL003")
 PLAIN = """
@@ -331,9 +333,12 @@ for x, y in loader:
 
 
 @pytest.mark.parametrize(("squeezed", "outcome"), [("", "broken"), (".squeeze(1)", "held")])
-def test_an_item_that_fits_any_example_is_found_behind_half_precision(squeezed, outcome):
-    watch = watched(SHAPES.replace("SQUEEZED", squeezed), ("REL005",))
-    assert watch.experiments.outcome("REL005") == (outcome, None)
+def test_shapes_that_are_spread_are_found_behind_half_precision(squeezed, outcome):
+    watch = watched(SHAPES.replace("SQUEEZED", squeezed), ("REL002",))
+    assert watch.experiments.outcome("REL002") == (outcome, None)
+    assert [(each.severity, each.place.line) for each in watch.findings] == [(RISK, 6)] * (
+        outcome == "broken"
+    )
 
 
 PIECES = {

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from truestep.doctor.relations.examples import Examples
-from truestep.doctor.relations.trials.tokens import with_other_padding
+from truestep.doctor.relations.trials.tokens import with_longer_ends, with_other_padding
 
 ChangeKind = Literal[
     "none",
@@ -21,6 +21,7 @@ ChangeKind = Literal[
     "exchanged",
     "one changed",
     "other padding",
+    "longer padding",
 ]
 
 
@@ -31,7 +32,7 @@ class Change:
     kind: ChangeKind = "none"
     item: str = ""  # of the batch, where one alone is changed
     items: tuple[str, ...] = ()  # where several are
-    repeated: bool = False  # the same once more; of an exchange, on to the next example
+    repeated: bool = False  # the same once more
     keeps_buffers: bool = False  # whether buffers stay as they are, whatever writes to them
     records_rows: bool = False  # whether the rows of each operation's result are summed up
     cleared: bool = False  # whether gradients are cleared beforehand
@@ -73,8 +74,9 @@ class Change:
             "one": examples.one,
             "constant": lambda: examples.constant(self.item, self.row),
             "filled": lambda: examples.filled(self.item, int(self.value)),
-            "exchanged": lambda: examples.exchanged(self.item, 2 if self.repeated else 1),
+            "exchanged": lambda: examples.exchanged(self.item),
             "one changed": lambda: examples.with_changed(0),
             "other padding": lambda: with_other_padding(examples, self.items),
+            "longer padding": lambda: with_longer_ends(examples),
         }
         return made.get(self.kind, examples.fresh)()

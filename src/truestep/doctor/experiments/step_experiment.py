@@ -291,12 +291,6 @@ class StepExperiment:
             each for each in examples.items if (each in self.base.varied if made else examples.varies(each))
         ]
 
-    def numbers_each(self, item: str) -> int:
-        """Return how many numbers an item of the batch holds for each example."""
-        leaf = self.plan.examples.leaves[item]
-        size = leaf.numel() if isinstance(leaf, Tensor) else int(getattr(leaf, "size", len(leaf)))
-        return size // self.plan.examples.count
-
     def a_batch_of_one_comes(self) -> bool:
         """Tell whether the last batch of an epoch holds one example."""
         sampler = getattr(self.plan.iterator, "_index_sampler", None)

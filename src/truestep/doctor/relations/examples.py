@@ -36,6 +36,7 @@ _PLAIN = (
 )
 _ORDER_SEED = 20
 _MOST_ABSENT = 6
+_MOST_COMPARED = 17
 
 
 class UnclearExamplesError(ValueError):
@@ -116,10 +117,16 @@ class Examples:
         return self.take([row])
 
     def with_changed(self, row: int) -> Any:
-        """Return the batch with another example in the place of one."""
+        """Return the batch with another example in the place of one: that which differs in most items, of labels as well."""
         rows = list(range(self.count))
-        rows[row] = (row + 1) % self.count
+        others = [(row + step) % self.count for step in range(1, min(self.count, _MOST_COMPARED))]
+        rows[row] = max(others, key=lambda other: self._num_differing(row, other), default=row)
         return self.take(rows)
+
+    def _num_differing(self, row: int, other: int) -> int:
+        return sum(
+            not _are_equal(self._taken(each, [row]), self._taken(each, [other])) for each in self.items
+        )
 
     def constant(self, item: str, row: int = 0) -> Any:
         """Return the batch with one example's value of one leaf for all examples."""
@@ -149,12 +156,9 @@ class Examples:
 
         return self.with_leaves(leaf)
 
-    def exchanged(self, item: str, times: int = 1) -> Any:
-        """Return the batch with the values of one leaf given to other examples, so many times."""
-        rows = order = self.order()
-        for _ in range(times - 1):
-            rows = [order[row] for row in rows]
-        return self.take(rows, item)
+    def exchanged(self, item: str) -> Any:
+        """Return the batch with the values of one leaf given to other examples."""
+        return self.take(self.order(), item)
 
     def _taken(self, name: str, rows: Sequence[int] | None) -> Any:
         leaf, axis = self.leaves[name], self.axes[name]

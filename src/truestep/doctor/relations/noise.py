@@ -184,7 +184,8 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         kwargs = kwargs or {}
         if self._frozen and func._schema.is_mutable and self._is_frozen(args):
             return args[0]
-        result = self._drawn(func, args, kwargs) if _RANDOM in func.tags else func(*args, **kwargs)
+        draws = _RANDOM in func.tags and not _drops_nothing(func, args, kwargs)
+        result = self._drawn(func, args, kwargs) if draws else func(*args, **kwargs)
         if isinstance(result, Tensor) and result.is_floating_point():
             self.coarsest = max(self.coarsest, torch.finfo(result.dtype).eps)
         return result
@@ -290,6 +291,15 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         # rows of a block each, such as (examples · heads, ...), and a dimension that happens to be as large
         found = {*several[:1], *exactly[:1]} if several[:1] == [0] or not exactly else {exactly[0]}
         return sorted(found)
+
+
+def _drops_nothing(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Tell whether an operation draws for its dropout alone, and has none: attention."""
+    for place, each in enumerate(func._schema.arguments):
+        if each.name == "dropout_p":
+            rate = args[place] if place < len(args) else kwargs.get(each.name, each.default_value)
+            return not rate
+    return False
 
 
 def _part(value: Any, axis: int, row: int, count: int) -> Any:

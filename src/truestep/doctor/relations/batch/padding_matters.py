@@ -5,15 +5,18 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.step_experiment import StepExperiment
     from truestep.doctor.relations.trials.tokens import Sequences
 
+_LEAST_CHANGE = 0.01  # of a gradient, by longer padding: a convolution sees its edge
+
 
 class PaddingMatters(StepRelation):
-    """Other values at the positions that a mask leaves out change the gradient.
+    """Other values at the positions that a mask leaves out change the gradient, or longer padding behind sequences does.
 
     Why: sequences are then trained on what fills them up, and the same sequence gives another result beside longer ones.
 
@@ -47,13 +50,24 @@ class PaddingMatters(StepRelation):
     num_children = 2
 
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
-        """Compare the gradients with other values at padded positions."""
+        """Compare the gradients with other values at padded positions, or where no mask tells these, with more of them."""
+        if not experiment.plan.is_from_loader:
+            raise RelationNotApplicableError("no loader hands over padded sequences")
+        told = self._told_by_mask(experiment)
+        items = () if isinstance(told, str) else self._inputs(experiment, told)
+        if items and not isinstance(told, str):
+            yield from self._others(experiment, told, items)
+        else:
+            why = told if isinstance(told, str) else "no padded item is known as an input of the model"
+            yield from self._longer(experiment, why)
+
+    def _others(
+        self, experiment: "StepExperiment", found: "Sequences", items: tuple[str, ...]
+    ) -> Iterator[BrokenRelation]:
         from truestep.doctor.experiments.changes import Change
 
-        found = self._padding(experiment)
         tolerance = experiment.tolerance
         experiment.demand_effect()
-        items = self._inputs(experiment, found)
         change = Change("other padding", items=items)
         another_way = experiment.goes_another_way(change)
         apart = 0.0 if another_way else experiment.compared(change).difference
@@ -67,37 +81,48 @@ class PaddingMatters(StepRelation):
         evidence = {"items": list(items), "mask": found.mask, "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
-    def _padding(self, experiment: "StepExperiment") -> "Sequences":
-        """Return where the batch is padded, in a mask of which nothing else is as likely.
+    def _longer(self, experiment: "StepExperiment", why_no_mask: str) -> Iterator[BrokenRelation]:
+        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.relations.trials.tokens import MORE_POSITIONS, find_ends
 
-        Raises:
-            RelationNotApplicableError: no such mask is known.
-        """
-        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
+        found = find_ends(experiment.plan.examples)
+        if isinstance(found, str):
+            raise RelationNotApplicableError(f"{why_no_mask}, and {found}")
+        tolerance = max(experiment.tolerance, _LEAST_CHANGE)
+        experiment.demand_effect()
+        if experiment.base.draws:
+            raise ExperimentNotTriedError("random numbers are drawn, others for longer sequences")
+        if experiment.goes_another_way(Change("longer padding")):
+            raise ExperimentNotTriedError("the step takes no longer sequences")
+        apart = experiment.compared(Change("longer padding")).difference
+        if apart <= tolerance:
+            return
+        message = (
+            f"with {MORE_POSITIONS} more positions of padding behind all sequences, in "
+            f"{' and '.join(f'item {each}' for each in found.items)}, a gradient differs by {apart:.1%}: padding is trained on, "
+            "and a sequence gives another result beside longer ones. Is it meant to count?"
+        )
+        evidence = {"items": list(found.items), "found": apart, "expected": tolerance}
+        yield BrokenRelation(message, QUESTION, evidence=evidence)
+
+    def _told_by_mask(self, experiment: "StepExperiment") -> "Sequences | str":
+        """Return where the batch is padded, in a mask of which nothing else is as likely; why no such mask is known."""
         from truestep.doctor.relations.trials.tokens import find_padding
 
-        if not experiment.plan.is_from_loader:
-            raise RelationNotApplicableError("no loader hands over a mask of padding")
         found = find_padding(experiment.plan.examples)
         if isinstance(found, str):
-            raise RelationNotApplicableError(found)
+            return found
         # a prompt's mask is padded in every example, since each has a response
         if found.mask is None or not found.is_last or bool(found.padding.any(1).all()):
-            raise RelationNotApplicableError("the batch's mask may stand for something else than padding")
+            return "the batch's mask may stand for something else than padding"
         if found.mask not in experiment.base.touched:
-            raise RelationNotApplicableError("the step does not use the mask")
+            return "the step does not use the mask"
         return found
 
     def _inputs(self, experiment: "StepExperiment", found: "Sequences") -> tuple[str, ...]:
-        """Return the items that may be changed: numbers, and tokens that are embedded, and no labels of any kind.
-
-        Raises:
-            RelationNotApplicableError: there is none.
-        """
-        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
-
+        """Return the items that may be changed: numbers, and tokens that are embedded, and no labels of any kind."""
         operations = experiment.base.operations
-        items = tuple(
+        return tuple(
             each
             for each in found.items
             if each != found.mask
@@ -107,6 +132,3 @@ class PaddingMatters(StepRelation):
                 or set(operations[each]) == {"embedding"}
             )
         )
-        if not items:
-            raise RelationNotApplicableError("no padded item is known as an input of the model")
-        return items

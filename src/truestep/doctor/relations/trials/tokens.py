@@ -2,7 +2,7 @@
 """Relations of sequences: padding that a mask names changes nothing, and no token sees later ones where that is promised."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import torch
@@ -16,10 +16,12 @@ _SEEN = (
     "the losses of earlier tokens change with later ones: the model sees what it is to predict. Give attention a causal mask "
     "(is_causal=True), and pad convolutions on the left"
 )
-_MORE = 2  # positions by which padding is made longer
+_FEWEST_PADDED = 3  # positions, in which one value is no chance
+MORE_POSITIONS = 2  # positions by which padding is made longer
 _TARGETS = re.compile(r"label|target|\by\b", re.I)
 _MASKS = re.compile(r"mask|pad", re.I)
 _LENGTHS = re.compile(r"len", re.I)
+_WHOLE = frozenset({torch.int64, torch.int32, torch.int16, torch.uint8, torch.int8, torch.bool})
 
 
 class Sequences(NamedTuple):
@@ -48,6 +50,46 @@ def find_padding(examples: Examples) -> Sequences | str:
             positions = torch.arange(longest, device=lengths.device)
             return _sequences(tensors, None, positions >= lengths.unsqueeze(1))
     return "no item of the batch is known as a mask or as lengths"
+
+
+def find_ends(examples: Examples) -> Sequences | str:
+    """Return the padding that no mask tells, or why none is known: behind the sequences stands one value, in each item.
+
+    How long they are is told by numbers of the batch, or by whole numbers that occur behind the sequences alone.
+    """
+    leaves = {name: examples.leaves[name] for name in examples.items if examples.axes[name] == 0}
+    tensors = {name: each for name, each in leaves.items() if isinstance(each, Tensor)}
+    for padding in (each for leaf in leaves.values() for each in _ends_told_by(leaf, tensors)):
+        found = _sequences(tensors, None, padding)
+        if isinstance(found, Sequences) and all(
+            _is_one_value(tensors[each], padding) for each in found.items
+        ):
+            return found
+    return "nothing tells where the sequences of the batch end"
+
+
+def _ends_told_by(leaf: Any, tensors: dict[str, Tensor]) -> Iterator[Tensor]:
+    """Yield what may be padding by lengths, or by a whole number that stands behind the sequences and nowhere else."""
+    if isinstance(leaf, (list, tuple)) and all(type(each) is int for each in leaf):
+        leaf = torch.tensor(leaf)
+    if not isinstance(leaf, Tensor) or leaf.dtype not in _WHOLE or not leaf.numel():
+        return
+    sizes = {each.shape[1] for each in tensors.values() if each.ndim > 1}
+    if leaf.ndim == 1 and int(leaf.max()) in sizes and 0 < int(leaf.min()) < int(leaf.max()):
+        yield torch.arange(int(leaf.max()), device=leaf.device) >= leaf.unsqueeze(1)
+    for value in leaf[:, -1].unique().tolist() if leaf.ndim == 2 else ():
+        here = leaf == value
+        behind = here.flip(1).long().cummin(1).values.flip(1).bool()
+        runs = behind.sum(1)
+        # by chance one row may end with the same number twice
+        some = int((runs > 1).sum()) > 1 and int(runs.max()) < leaf.shape[1] and int(runs.min()) == 0
+        if some and bool((here == behind).all()):
+            yield behind
+
+
+def _is_one_value(leaf: Tensor, padding: Tensor) -> bool:
+    padded = leaf[padding.to(leaf.device)]
+    return len(padded) >= _FEWEST_PADDED and bool((padded == padded[:1]).all())
 
 
 def _is_mask(name: str, mask: Tensor) -> bool:
@@ -135,12 +177,19 @@ def with_other_padding(examples: Examples, names: tuple[str, ...]) -> Any:
     return _altered(examples, names, other)
 
 
+def with_longer_ends(examples: Examples) -> Any:
+    """Return the batch with more of the padding that no mask tells."""
+    found = find_ends(examples)
+    assert isinstance(found, Sequences)
+    return _with_more_padding(examples, found)
+
+
 def _with_more_padding(examples: Examples, found: Sequences) -> Any:
     """Return the batch with more positions behind, that hold what a padded one holds."""
     row, position = (int(each[0]) for each in found.padding.nonzero(as_tuple=True))
 
     def longer(_name: str, leaf: Tensor) -> Tensor:
-        value = leaf[row, position].expand(leaf.shape[0], _MORE, *leaf.shape[2:])
+        value = leaf[row, position].expand(leaf.shape[0], MORE_POSITIONS, *leaf.shape[2:])
         return torch.cat([leaf, value], 1)
 
     return _altered(examples, found.items, longer)
