@@ -43,9 +43,10 @@ class Counting:
     def __post_init__(self) -> None:
         """Refuse a schedule or an optimizer that is made already."""
         if not callable(self.factory):
+            call = "ts.per_epoch" if self.unit == "epoch" else "ts.per_update"
             raise OptionError(
-                f"ts.per_{self.unit} was given {a_type(self.factory)}, and takes a function that makes a schedule of the learner's "
-                f"optimizer: ts.per_{self.unit}(lambda o: torch.optim.lr_scheduler.StepLR(o, step_size=30))."
+                f"{call} was given {a_type(self.factory)}, and takes a function that makes a schedule of the learner's optimizer: "
+                f"{call}(lambda o: torch.optim.lr_scheduler.StepLR(o, step_size=30))."
             )
 
     def __call__(self, optimizer: Optimizer) -> LRScheduler | Plateau:
