@@ -31,10 +31,12 @@ def things(tmp_path_factory):
         rows = torch.ones(4, 3)
         found = {"ts": ts, "run": run, "net": net, "source": run.data(rows, batch_size=2), "ema": ts.EMA()}
         found |= {"block": net.accumulating(), "update": net.update(lambda x: net(x)[:, 0], rows)}
+        found["store"] = ts.CheckpointStore(tmp_path_factory.mktemp("store"))
         found["early"] = ts.EarlyStopping(patience=3, mode="min")
         found["averaged"] = net.averaged()
         found["averaged"]._was_entered = True
         yield found
+        found["store"].close()
 
 
 def called(things, call):

@@ -144,6 +144,13 @@ class Training:
             if self.run.step >= N:
                 break
 
+    def range_left_at_step(self):
+        it = self.endless()
+        for _ in range(100):
+            self.update(next(it))
+            if self.run.step >= N:
+                break
+
     def limit(self):
         for i, batch in enumerate(self.run.batches(self.data, limit=N)):
             self.update(batch)

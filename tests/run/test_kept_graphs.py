@@ -82,6 +82,15 @@ class Training:
             self.net.update(self.loss, self.noise)
             kept.append(self.net(self.noise))
 
+    def read_by_a_method(self):
+        self.rows = []
+        for _ in self.run.steps(12):
+            self.net.update(self.loss, self.noise)
+            self.rows.append(self.net(self.noise))
+
+    def later(self):
+        return torch.cat(self.rows)
+
     def emptied(self):
         kept = []
         for step in self.run.steps(12):
@@ -92,7 +101,9 @@ class Training:
 
 
 NAMES = [
-    each for each in vars(Training) if not each.startswith("__") and each not in ("loss", "steps", "keep")
+    each
+    for each in vars(Training)
+    if not each.startswith("__") and each not in ("loss", "steps", "keep", "later")
 ]
 KEPT = NAMES[: NAMES.index("detached")]
 

@@ -620,3 +620,24 @@ def test_an_update_of_a_closed_runs_learner_in_the_loop_of_another(tmp_path, cap
     said = capsys.readouterr().err
     assert "which is closed, was updated in the loop of the run in b" in said
     assert "Call run.close() last" not in said
+
+
+@pytest.mark.parametrize(
+    ("use", "said"),
+    [
+        (lambda run: ts.use_gpus("0,1"), "ts.use_gpus(count="),
+        (lambda run: ts.per_epoch(torch.optim.SGD([nn.Parameter(DATA)], lr=0.1)), "ts.per_epoch(lambda o:"),
+        (lambda run: ts.per_update("cosine"), "ts.per_update(lambda o:"),
+        (lambda run: ts.explain_errors(nn.Linear(1, 1)), "write ts.explain_errors()"),
+        (lambda run: ts.split_along(DATA, 1), "write ts.split_along(dim)"),
+        (lambda run: run.data(nn.Linear(1, 1), batch_size=2), "run.learner(model, optimizer)"),
+        (lambda run: run.data(nn.Sequential(nn.ReLU()), batch_size=2), "run.learner(model, optimizer)"),
+        (copy.deepcopy, "saves itself in its directory"),
+        (lambda run: torch.save(run, io.BytesIO()), "saves itself in its directory"),
+        (lambda run: ts.EarlyStopping(patience=2, mode="min").step(1.0, run), "write early.step(value)"),
+    ],
+)
+def test_calls_that_were_raw_or_silent(run, use, said):
+    with pytest.raises(ts.TruestepError) as caught:
+        use(run)
+    assert said in str(caught.value)

@@ -44,6 +44,7 @@ from truestep.checkpoints.tree import encode_state
 from truestep.checkpoints.writer import BackgroundCheckpointWriter
 from truestep.core.calls import methods_raise_option_errors
 from truestep.core.errors import CheckpointError, OptionError
+from truestep.core.held import HelpfulAttributes
 
 if TYPE_CHECKING:
     from truestep.checkpoints.prepare import CheckpointPreparer
@@ -67,13 +68,15 @@ class Resumed(NamedTuple):
 
 
 @methods_raise_option_errors("store")
-class CheckpointStore:
+class CheckpointStore(HelpfulAttributes):
     """The checkpoints in a directory, which this process alone writes to until `close`.
 
     A state is a tree of dicts, lists and tuples whose leaves are tensors or None, bool, int, float or str.
     With `background=True` a save copies the tensors and returns; a thread does the rest, and what it fails
     with is raised by the next call. Raises RunDirectoryError where another process has the directory.
     """
+
+    _called, _variable = "A ts.CheckpointStore", "store"
 
     def __init__(
         self,

@@ -134,9 +134,11 @@ def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ..
     takes_any = any(each.kind in (each.VAR_POSITIONAL, each.VAR_KEYWORD) for each in parameters)
     if not _keyword_parameters(signature) and not takes_any:
         return f"{owner} takes nothing: write {owner}()."
+    first = ", ".join(each.name for each in by_place)
+    if extra and not by_name and not takes_any:
+        return f"{owner} was given {len(extra)} more than it takes: write {owner}({first})."
     if not extra or not by_name:
         return None
-    first = ", ".join(each.name for each in by_place)
     written = [*([first] if first else []), *(f"{name}=..." for name in by_name[: len(extra)])]
     return (
         f"{owner} takes {first or 'nothing'} by place, and all else by name: {owner}({', '.join(written)}). "

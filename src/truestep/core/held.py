@@ -53,6 +53,19 @@ class OneObject(HelpfulAttributes):
         )
 
 
+class NeverPickled(HelpfulAttributes):
+    """It can't be pickled or copied: the OptionError says what to write."""
+
+    __slots__ = ()
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        """Say what to write."""
+        instead = guidance(f"{self._variable}.NAME", "__reduce__")
+        raise OptionError(
+            f"{self._called} can't be pickled or copied, as torch.save, copy.deepcopy and a worker process would: {instead}."
+        )
+
+
 class SealedAttributes(HelpfulAttributes):
     """Besides, once `_seal` is called, nothing can be set but what `_settable` names: nobody would read it."""
 

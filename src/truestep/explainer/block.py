@@ -14,6 +14,9 @@ class explain_errors(ContextDecorator):  # noqa: N801 - used as a function, like
     The note holds shapes, dtypes, devices and names, never tensor values, strings or environment values.
     """
 
+    def __init__(self) -> None:
+        """Take nothing: what stands in the block is explained, whatever model it uses."""
+
     def __enter__(self) -> Self:
         return self
 

@@ -117,7 +117,8 @@ class _Bound:
         self.counts, self.is_pass = False, self._is_over("batches")
         """Whether it goes through a pass of the run's."""
         self.is_of_run = False
-        if self._is_over("epochs", "steps") or any(map(self._reads_state, ast.walk(loop))):
+        reads_state = any(map(self._reads_state, ast.walk(loop)))
+        if reads_state or self._is_over("epochs", "steps") or self._breaks_by_step():
             self.is_of_run = True
         elif self._breaks_by_count() or self._is_cut():
             self.counts = not _ends_with_data(loop)
@@ -163,6 +164,11 @@ class _Bound:
         nodes += [inner for values in made for value in values for inner in ast.walk(value)]
         is_anew = isinstance(first, ast.Constant) or any(map(self._asks_early, nodes))
         return is_anew and not self._reads_place(last)
+
+    def _breaks_by_step(self) -> bool:
+        """Whether the body leaves the loop where the run has come to a step."""
+        leaving = [each for each in self._loop.body if isinstance(each, ast.If) and _leaves(each)]
+        return any(self._asks_step(each) for node in leaving for each in ast.walk(node.test))
 
     def _breaks_by_count(self) -> bool:
         """Whether the body leaves the loop where `enumerate` or `n += 1` has come to a number."""
@@ -273,5 +279,5 @@ def _ends_with_data(loop: Loop) -> bool:
 
 _SAID = (
     "{place}: `{written}` counts the batches that it takes, and no checkpoint has that count: a run that is stopped in it and goes "
-    "on counts from its beginning again, and trains on more batches than a run that was not stopped. Write {instead}"
+    "on counts from its beginning again, and asks for more batches than a run that was not stopped. Write {instead}"
 )

@@ -2,15 +2,17 @@
 """Lists that a loop only adds tensors to that have their graph: what the graph holds is never given back."""
 
 import ast
+import sys
 from collections.abc import Iterator
 from typing import Any
 
 import torch
 
+from truestep.core.frames import lines_running
 from truestep.run.loop_flow import LoopPiece
 from truestep.run.state import RunState
 from truestep.run.unkept_variables import name_written, pieces_of_running_loops
-from truestep.run.written_names import last_name
+from truestep.run.written_names import last_name, source_tree
 
 _LOOKS = (8, 64, 512)  # the bodies before which it is looked
 _ADDS = ("append", "extend", "insert")
@@ -43,11 +45,30 @@ def _only_added_to() -> Iterator[tuple[str, list[Any]]]:
             id(each.value) for each in piece.nodes if isinstance(each, ast.Attribute) and each.attr in _ADDS
         }
         for node, value in _lists_named(piece):
-            if id(node) in added and last_name(node) not in written:
+            is_own = isinstance(node, ast.Name) or not _is_read_anywhere(node, piece)
+            if id(node) in added and last_name(node) not in written and is_own:
                 found[piece.names.text(node)] = value
             elif id(node) not in added:
                 others.add(piece.names.text(node))
     return ((name, items) for name, items in found.items() if name not in others)
+
+
+def _is_read_anywhere(node: ast.expr, piece: LoopPiece) -> bool:
+    """Whether an attribute is read for more than to add to it, where its loop or its class is written: few methods are followed."""
+    owner = piece.names.value(node.value) if isinstance(node, ast.Attribute) else None
+    home = getattr(sys.modules.get(type(owner).__module__), "__file__", None)
+    files = {code.co_filename for code, _ in lines_running()} | ({home} if home else set())
+    name, used = last_name(node), 0
+    for tree in filter(None, map(source_tree, files)):
+        parents = {inner: each for each in ast.walk(tree) for inner in ast.iter_child_nodes(each)}
+        reads = [
+            each
+            for each in ast.walk(tree)
+            if isinstance(each, ast.Attribute) and each.attr == name and isinstance(each.ctx, ast.Load)
+        ]
+        added = [each for each in reads if getattr(parents[each], "attr", None) in _ADDS]
+        used += len(reads) - len(added)
+    return used > 0
 
 
 def _lists_named(piece: LoopPiece) -> Iterator[tuple[ast.expr, list[Any]]]:

@@ -13,7 +13,7 @@ from truestep.core.called_values import properties_are_no_methods
 from truestep.core.calls import methods_raise_option_errors, raises_option_errors
 from truestep.core.errors import DataError
 from truestep.core.frames import lines_running
-from truestep.core.held import OneObject, SealedAttributes
+from truestep.core.held import NeverPickled, OneObject, SealedAttributes
 from truestep.core.metric_names import MEASURED
 from truestep.core.random_streams import random_key
 from truestep.core.results import RenderableType, Shown, result_facts
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 @properties_are_no_methods("run")
 @methods_raise_option_errors("run")
-class Run(SealedAttributes, OneObject, Shown):
+class Run(SealedAttributes, OneObject, NeverPickled, Shown):
     """One training and its directory.
 
     An empty or new directory starts a run; one that holds this run goes on where it stopped.

@@ -11,6 +11,7 @@ from contextlib import suppress
 from pathlib import Path, PurePath
 from typing import Any
 
+from torch import nn
 from torch.utils.data import Dataset, IterableDataset
 from torch.utils.data.dataloader import _BaseDataLoaderIter
 
@@ -44,6 +45,15 @@ def mistaken_data(data: Any, *, collates: bool = False) -> str | None:
     """
     looks = [look for look in _LOOKS if not (collates and look is _names)]
     return next((said for look in looks if (said := look(data)) is not None), None)
+
+
+def _module(data: Any) -> str | None:
+    if not isinstance(data, nn.Module) or isinstance(data, Dataset):
+        return None
+    return (
+        f"data is a {type(data).__name__}, a model and not data. A model goes to run.learner(model, optimizer); here write "
+        "run.data(data_set, batch_size=64)."
+    )
 
 
 def _name(data: Any) -> str | None:
@@ -237,6 +247,7 @@ def _pass_of_loader(data: Any) -> str | None:
 
 _LOOKS: tuple[Callable[[Any], str | None], ...] = (
     _class,
+    _module,
     _data_module,
     _function_of_samples,
     _pass_of_loader,

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import ClassVar
 
-from truestep.core.errors import GpuError
+from truestep.core.errors import GpuError, check_number
 from truestep.core.quantities import parse_bytes, parse_seconds
 from truestep.core.variables import set_variables
 from truestep.machine.gpus.claims import CardClaims
@@ -51,6 +51,7 @@ def use_gpus(
     A CUDA_VISIBLE_DEVICES that is set already restricts the choice. A second call gives the first one's
     cards back.
     """
+    check_number("ts.use_gpus", "count", count, example=1, least=1)
     asked = cuda_was_asked()
     if asked:
         raise GpuError(
