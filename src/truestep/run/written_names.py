@@ -80,9 +80,8 @@ def function_node(function: FunctionType) -> WrittenFunction | None:
     code = function.__code__
     if is_library_file(code.co_filename):
         return None
-    tree = source_tree(code.co_filename)
-    nodes = ast.walk(tree) if tree else ()
-    found = [each for each in nodes if _begins_at(each, code.co_firstlineno, code.co_name)]
+    written = _functions_and_loops(code.co_filename)
+    found = [each for each in written if _begins_at(each, code.co_firstlineno, code.co_name)]
     return found[0] if len(found) == 1 and isinstance(found[0], ast.FunctionDef | ast.Lambda) else None
 
 
@@ -103,10 +102,21 @@ def source_tree(path: str) -> ast.Module | None:
         return None
 
 
+@lru_cache(maxsize=16)
+def _functions_and_loops(path: str) -> list[ast.AST]:
+    """Return what is asked for in each body of a loop, and in each function that it calls; to walk a file takes milliseconds."""
+    kinds = ast.FunctionDef | ast.Lambda | ast.For | ast.While
+    tree = source_tree(path)
+    return [each for each in (ast.walk(tree) if tree else ()) if isinstance(each, kinds)]
+
+
 def loops_around(frame: FrameType) -> list[ast.For | ast.While]:
     """Return the loops of a function in which its code stands, outermost first."""
-    tree = source_tree(frame.f_code.co_filename)
     line, first = frame.f_lineno, frame.f_code.co_firstlineno
-    loops = [each for each in (ast.walk(tree) if tree else ()) if isinstance(each, ast.For | ast.While)]
-    around = [each for each in loops if first <= each.lineno <= line <= (each.end_lineno or 0)]
+    written = _functions_and_loops(frame.f_code.co_filename)
+    around = [
+        each
+        for each in written
+        if isinstance(each, ast.For | ast.While) and first <= each.lineno <= line <= (each.end_lineno or 0)
+    ]
     return sorted(around, key=lambda each: each.lineno)
