@@ -251,6 +251,7 @@ def use_given_optimizer_options(learner: LearnerParts, state: dict[str, Any]) ->
 def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
     receive_update_report(learner)
+    add_late_optimizer_groups(learner, state)  # first: what is saved of a parameter is divided as the parameter is
     if learner.weights.are_divided:
         state = divided_learner_state(learner, state)
     learner.counters.load_state_dict(state["counters"])
@@ -263,7 +264,6 @@ def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     learner.module.load_state_dict(state["modules"])
     for name, master in learner.weights.masters.items():
         master.copy_(state["masters"][name])
-    add_late_optimizer_groups(learner, state)
     for optimizer, saved in zip(learner.optimizers, state["optimizers"], strict=True):
         _load_optimizer(optimizer, saved, keep_dtypes=are_alike)
     learner.schedules.load_state_dict(state["schedules"])
