@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.anew import is_made_anew_behind
 from truestep.doctor.source.behind import calls_with_graph, is_model
 from truestep.doctor.source.events import Path, Trace, TraceEvent
@@ -57,10 +57,12 @@ class GraphKeptWithoutNeed(SourceCheck):
         for _, event in found:
             if event.node in needed:
                 continue
+            severity = RISK if _is_carried_on(module, event) else ADVICE
             if event.loop_path():
-                yield At(event.node, "The graph is kept after the last backward of the iteration.", RISK)
+                text = "The graph is kept after the last backward of the iteration."
+                yield At(event.node, text, severity)
             elif not _is_given_back(module, event):
-                yield At(event.node, "The graph is kept, and nothing goes back through it again.", RISK)
+                yield At(event.node, "The graph is kept, and nothing goes back through it again.", severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the argument."""
@@ -69,6 +71,26 @@ class GraphKeptWithoutNeed(SourceCheck):
 
 def _keeps(module: SourceModule, node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and literal(module, argument(node, None, "retain_graph")) is True
+
+
+def _is_carried_on(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell whether the loop keeps what hangs on the graph beyond its turn: a state that the next turn reads, or an object's.
+
+    Else the next turn lets go of the graph, and what is kept costs nothing.
+    """
+    home = module.home(event.node)
+    path = event.loop_path()
+    around = path[-1].node if path else home.scope(event.node)
+    stores = [each for each in home.inside(around, ast.Assign) if calls_with_graph(home, each.value)]
+    targets = [part for each in stores for target in each.targets for part in walk(target)]
+    if any(isinstance(each, ast.Attribute) for each in targets):
+        return True
+    names = {each.id: each.lineno for each in reversed(targets) if isinstance(each, ast.Name)}
+    return any(
+        read.lineno <= names[read.id]
+        for read in home.inside(around, ast.Name)
+        if read.id in names and isinstance(read.ctx, ast.Load)
+    )
 
 
 def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
