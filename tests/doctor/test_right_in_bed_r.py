@@ -600,35 +600,44 @@ def test_a_seed_that_an_object_draws_anew(update: str, given: str, is_told: bool
     assert bool(told("SEED005", STATE.replace("UPDATE", update).replace("SET", given))) == is_told
 
 
-# ── GRAD011: a graph that the next turn lets go of ────────────────────────────────────────────
+# ── GRAD011: a graph that a function lets go of ───────────────────────────────────────────────
 
 KEPT = """
-net = nn.LSTM(3, 3)
-head = nn.Linear(3, 3)
-opt = torch.optim.SGD(net.parameters(), 0.1)
-state = None
+class Trainer:
+    def __init__(self):
+        self.net, self.head = nn.LSTM(3, 3), nn.Linear(3, 3)
+        self.opt = torch.optim.SGD(self.net.parameters(), 0.1)
+    def update(self, x, y):
+        LINES
+trainer = Trainer()
 for x, y in DataLoader(data):
-    opt.zero_grad()
-    MADE
-    loss.backward(retain_graph=True)
-    opt.step()
+    trainer.update(x, y)
 """
+STEP = """self.opt.zero_grad()
+loss.backward(retain_graph=True)
+self.opt.step()"""
+KEEPS = (
+    "loss = F.mse_loss(self.head(x), y)",
+    "out = self.head(x)\nloss = F.mse_loss(out, y)",
+    "out, _ = self.net(x)\nloss = F.mse_loss(out, y)",
+    "out, state = self.net(x)\nloss = F.mse_loss(out, y) + state[0].sum()",
+    "loss = F.mse_loss(self.head(x.float()), y)\nself.shown = loss.item()",
+    "out, state = self.net(x)\nloss = F.mse_loss(out, y)\nprint(loss)",
+)
 
 
 @pytest.mark.parametrize(
-    ("made", "severity"),
+    ("lines", "severity"),
     [
-        ("loss = F.mse_loss(head(x), y)", ADVICE),
-        ("out = head(x)\n    loss = F.mse_loss(out, y)", ADVICE),
-        ("out, _ = net(x)\n    loss = F.mse_loss(out, y)", ADVICE),
-        ("out, state = net(x)\n    loss = F.mse_loss(out, y) + state[0].sum()", ADVICE),
-        ("out, state = net(x, state)\n    loss = F.mse_loss(out, y)", RISK),
-        ("hidden = state\n    out, state = net(x, hidden)\n    loss = F.mse_loss(out, y)", RISK),
-        ("head.last = head(x)\n    loss = F.mse_loss(head.last, y)", RISK),
+        *((f"{each}\n{STEP}", ADVICE) for each in KEEPS),
+        *(("for _ in range(3):\n" + textwrap.indent(f"{each}\n{STEP}", "    "), RISK) for each in KEEPS),
+        (f"out, self.state = self.net(x)\nloss = F.mse_loss(out, y)\n{STEP}", RISK),
+        (f"self.out = self.head(x)\nloss = F.mse_loss(self.out, y)\n{STEP}", RISK),
     ],
 )
-def test_a_graph_that_the_next_turn_lets_go_of(made: str, severity: Severity) -> None:
-    assert told("GRAD011", KEPT.replace("MADE", made)) == [severity]
+def test_a_graph_that_a_function_lets_go_of(lines: str, severity: Severity) -> None:
+    code = KEPT.replace("LINES", textwrap.indent(lines, " " * 8).lstrip())
+    assert told("GRAD011", code) == [severity]
 
 
 # ── DATA038, VALUE014, SEED002: what changes nothing ──────────────────────────────────────────
@@ -678,7 +687,8 @@ def test_nothing_that_is_kept_under_a_name_nobody_reads(line: str, severities: l
     [
         ("torch.backends.cudnn.benhmark = False", [ADVICE]),
         ("torch.backends.cudnn.determinstic = False", [ADVICE]),
-        ("torch.backends.cudnn.enable = True", [ADVICE]),
+        ("cudnn = torch.backends.cudnn\ncudnn.benchmarking = False", [ADVICE]),
+        ("torch.backends.cudnn.enable = True", [BUG]),
         ("torch.backends.cudnn.benhmark = True", [BUG]),
         ("torch.backends.cudnn.determinstic = True", [BUG]),
         ("torch.backends.cudnn.enable = False", [BUG]),

@@ -21,7 +21,7 @@ from truestep.doctor.source.values import (
 )
 
 _NORM = re.compile(r"\w+norm(\dd)?$")  # a layer: `norm` by itself is a length
-MAX_STEPS = 6  # from a value back to what its shape comes from
+MAX_STEPS = 12  # from a value back to what its shape comes from
 
 
 class ViewInsteadOfPermute(SourceCheck):

@@ -74,22 +74,18 @@ def _keeps(module: SourceModule, node: ast.AST) -> bool:
 
 
 def _is_carried_on(module: SourceModule, event: TraceEvent) -> bool:
-    """Tell whether the loop keeps what hangs on the graph beyond its turn: a state that the next turn reads, or an object's.
+    """Tell whether the graph outlives its turn: until the next turn has computed its own, or as long as an object keeps it.
 
-    Else the next turn lets go of the graph, and what is kept costs nothing.
+    A function that ends lets go of it with its names: there what is kept costs nothing.
     """
     home = module.home(event.node)
-    path = event.loop_path()
-    around = path[-1].node if path else home.scope(event.node)
-    stores = [each for each in home.inside(around, ast.Assign) if calls_with_graph(home, each.value)]
-    targets = [part for each in stores for target in each.targets for part in walk(target)]
-    if any(isinstance(each, ast.Attribute) for each in targets):
+    if home.loop(event.node) is not None:
         return True
-    names = {each.id: each.lineno for each in reversed(targets) if isinstance(each, ast.Name)}
+    stores = [
+        each for each in home.inside(home.scope(event.node), ast.Assign) if calls_with_graph(home, each.value)
+    ]
     return any(
-        read.lineno <= names[read.id]
-        for read in home.inside(around, ast.Name)
-        if read.id in names and isinstance(read.ctx, ast.Load)
+        isinstance(part, ast.Attribute) for each in stores for target in each.targets for part in walk(target)
     )
 
 

@@ -27,7 +27,7 @@ SWITCHES = {
     "torch.backends.nnpack": {"enabled"},
 }  # fmt: skip
 
-_AT_START = {"enabled": True, "benchmark": False, "deterministic": False}
+_OFF_AT_START = ("benchmark", "deterministic")
 
 
 class BackendAttributeInvented(SourceCheck):
@@ -62,7 +62,7 @@ class BackendAttributeInvented(SourceCheck):
                 close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
                 hint = f" Is {close[0]} meant?" if close else ""
                 text = f"{home} has no switch {node.attr!r}: the assignment has no effect.{hint}"
-                is_so = bool(close) and _is_so_anyway(module, node, close[0])
+                is_so = bool(close) and _is_off_anyway(module, node, close[0])
                 yield At(node, text, ADVICE if is_so else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -72,13 +72,13 @@ class BackendAttributeInvented(SourceCheck):
         return [renamed(module, node, close[0])] if close else []
 
 
-def _is_so_anyway(module: SourceModule, node: ast.Attribute, meant: str) -> bool:
-    """Tell a switch that is to be given what it has from the start, where the program sets it nowhere."""
+def _is_off_anyway(module: SourceModule, node: ast.Attribute, meant: str) -> bool:
+    """Tell a switch that is to be off, as it is from the start, where the program sets it nowhere."""
     statement = module.statement(node)
-    value = literal(module, statement.value) if isinstance(statement, ast.Assign) else None
+    is_off = isinstance(statement, ast.Assign) and literal(module, statement.value) is False
     set_elsewhere = any(
         isinstance(each.ctx, ast.Store) and each.attr == meant
         for file in module.program.linked
         for each in file.all(ast.Attribute)
     )
-    return value is not None and _AT_START.get(meant) is value and not set_elsewhere
+    return is_off and meant in _OFF_AT_START and not set_elsewhere
