@@ -274,7 +274,7 @@ def test_a_graph_that_handlers_go_through_at_each_event_is_kept_for_a_reason(pro
 
 @pytest.mark.parametrize("program", ONCE)
 def test_a_graph_that_is_made_at_each_event_is_kept_without_need(program: str) -> None:
-    assert loud("GRAD011", HEAD + program)
+    assert told("GRAD011", HEAD + program)
 
 
 def test_a_graph_is_kept_for_a_handler_of_another_file() -> None:

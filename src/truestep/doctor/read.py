@@ -81,7 +81,8 @@ def read_paths(
     known = set(relevant)
     of_repository = any(map(_is_root, paths))
     in_sight = of_repository and not any(map(_finds_by_text, relevant))
-    _places = ImportPlaces(SourceDisk(), of_repository=of_repository, users_in_sight=in_sight)
+    tops = [str(each) for each in paths if each.is_dir()]
+    _places = ImportPlaces(SourceDisk(), of_repository=of_repository, users_in_sight=in_sight, tops=tops)
     units = source_units_of(relevant, _places) + idle_source_units(
         [each for each in files if each not in known]
     )

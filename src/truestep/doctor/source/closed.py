@@ -11,7 +11,7 @@ import re
 from collections.abc import Iterator
 from functools import cached_property
 
-from truestep.doctor.source.actions import STEP, Action
+from truestep.doctor.source.actions import BACKWARD, STEP, Action
 from truestep.doctor.source.decorators import leaves_alone, wrappers_of
 from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.module import SourceModule
@@ -25,6 +25,8 @@ from truestep.doctor.source.unseen import UnseenFunctions
 from truestep.doctor.source.values import value_origins
 
 _BY_TEXT = ("getattr", "attrgetter", "methodcaller", "setattr")
+_CUT = ("item", "detach", "tolist", "numpy", "parameters", "state_dict")
+_KEEPS = frozenset(("write", "print", "log", "info", *dir(list), *dir(dict), *dir(set), *dir(str)))
 MAX_DEPTH = 6  # from a variable back to the text that it holds
 _CODE = ("eval", "exec")
 _KNOWN_BASES = ("torch.", "object", "abc.", "typing.", "lightning.", "pytorch_lightning.", "enum.")
@@ -59,6 +61,7 @@ class ClosedWorld:
             next(self._open_calls(around), None)
             or next(self._left_out(node, around), None)
             or (next(self._steppers.calls_in(around), None) if action is STEP else None)
+            or (next(losses_handed_on(self.modules[0], around), None) if action is BACKWARD else None)
         )
 
     def _left_out(self, node: ast.AST, around: frozenset[Scope]) -> Iterator[ast.AST]:
@@ -314,6 +317,48 @@ class SteppersOutOfSight:
         ]
         named = [each for each in parts if isinstance(each, (ast.Name, ast.Attribute))]
         return any(home.kind(each) == "optimizer" for each in named)
+
+
+def losses_handed_on(module: SourceModule, scopes: frozenset[Scope]) -> Iterator[ast.AST]:
+    """Yield the calls of what is out of sight that are given a model, or what one has computed: they may go backward."""
+    for scope in sorted(scopes, key=lambda each: each.number):  # type: ignore[union-attr]
+        home = module.home(scope)
+        for call in home.directly_in(scope, ast.Call):
+            if _is_out_of_sight(home, call) and any(_has_graph(home, each) for each in given_to(call)):
+                yield call
+
+
+def _is_out_of_sight(home: SourceModule, call: ast.Call) -> bool:
+    """Tell a call whose function nobody has read, and that is no library's which is known to leave gradients alone."""
+    name, functions = home.qualify(call.func) or "", home.functions
+    is_known = name in BUILTINS or name.startswith(HARMLESS) or home.classes.named(call.func) is not None
+    if is_known or home.kind(call) is not None or home.kind(call.func) is not None:
+        return False
+    if isinstance(call.func, ast.Attribute) and (call.func.attr in _KEEPS or home.kind(call.func.value)):
+        return False
+    is_applied = isinstance(call.func, ast.Name) and not name  # `criterion(out, y)`, whatever it is
+    return not is_applied and functions.target(call) is None and functions.applied(call) is None
+
+
+def _has_graph(home: SourceModule, given: ast.expr) -> bool:
+    """Tell a model, and a value that a model was applied for, be it through further operations."""
+    if home.kind(given) in ("module", "ddp"):
+        return True
+
+    def behind(node: ast.expr) -> list[ast.expr]:
+        values = [each for each in home.definitions(node) if each is not None]
+        bound = home.names.bindings(node) if isinstance(node, ast.Name) else []
+        values += [each.value for each in bound if each.value is not None]
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _CUT:
+            return []
+        parts = given_to(node) if isinstance(node, ast.Call) else []
+        parts += [each for each in ast.iter_child_nodes(node) if isinstance(each, ast.expr)]
+        return [*parts, *values]
+
+    protocol = Protocol(home)
+    return any(
+        isinstance(each, ast.Call) and protocol.is_forward(each) for each in each_once([given], behind)
+    )
 
 
 def _has_base_out_of_sight(resolver: Resolver, owner: ast.ClassDef | None) -> bool:

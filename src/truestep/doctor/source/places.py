@@ -122,12 +122,21 @@ class ImportPlaces:
     """Finds the local file behind an import; each question is answered once."""
 
     def __init__(
-        self, files: SourceDisk, *, of_repository: bool = False, users_in_sight: bool = False
+        self,
+        files: SourceDisk,
+        *,
+        of_repository: bool = False,
+        users_in_sight: bool = False,
+        tops: Iterable[str] = (),
     ) -> None:
         self.files = files
+        self._tops = frozenset(
+            map(os.path.abspath, tops)
+        )  # folders that are read whole: projects, be it without a mark of one
         self.of_repository = of_repository  # whether all files of it are read
         self.users_in_sight = users_in_sight  # and none of them finds another by a text
-        self.scope = f"repository {users_in_sight}" if of_repository else "files"
+        scope = f"repository {users_in_sight}" if of_repository else "files"
+        self.scope = " ".join([scope, *sorted(self._tops)])
         self._found: dict[tuple[str, str, int], str | None] = {}
         self._roots: dict[str, list[str]] = {}
         self._with_first: dict[tuple[str, str], list[str]] = {}
@@ -228,7 +237,8 @@ class ImportPlaces:
         return self._roots[folder]
 
     def _is_top(self, folder: str) -> bool:
-        return os.path.basename(folder) in _INSTALLED or self.files.is_top(folder)
+        is_named = folder in self._tops or os.path.basename(folder) in _INSTALLED
+        return is_named or self.files.is_top(folder)
 
 
 def _may_give(files: SourceDisk, package: str, name: str) -> bool:

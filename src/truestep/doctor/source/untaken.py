@@ -9,7 +9,17 @@ from truestep.doctor.source.arguments import argument_for, default_of
 from truestep.doctor.source.deciding import ExpressionValues
 from truestep.doctor.source.frames import TOP, UNKNOWN, LocatedExpression, UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import EXITS, Binding, Class, Function, Scope, is_self, walk
+from truestep.doctor.source.names import (
+    EXITS,
+    Binding,
+    Class,
+    Function,
+    Scope,
+    dotted,
+    given_to,
+    is_self,
+    walk,
+)
 
 _ASKS_ALONE = ("isinstance", "issubclass", "super")  # what is given a class to look at
 _MAJOR = ("sys.version_info.major", "six.PY3")
@@ -74,6 +84,9 @@ class SettledValues(ExpressionValues):
                 return [ast.Constant(3)]
             case ast.Attribute() if (owner := self.resolver.classes.of(node.value)) is not None:
                 return self._of_attribute(owner, node.attr)
+            case ast.Attribute(value=ast.Name() as held) if not self._is_set_from_outside(node.attr):
+                if (value := self._written_before(node, held)) is not None:
+                    return [value]
             case ast.IfExp():
                 holds = self.holds(node.test)
                 arms = [node.body, node.orelse]
@@ -102,6 +115,34 @@ class SettledValues(ExpressionValues):
         if any(classes.of(each) is None for each in foreign) or self._is_set_by_text(owner, name):
             return [None]
         return [None] if any(self.index.is_option(each) for each in bindings) else self._bound(bindings, name)
+
+    def _written_before(self, read: ast.Attribute, held: ast.Name) -> ast.expr | None:
+        """Return what a line above has given an attribute, in whatever case: `args.distributed = False`.
+
+        The object is of no class of the program, as options are. Nothing else of the program writes that attribute,
+        and nothing out of sight is given the object between.
+        """
+        written = self.index.written.get(read.attr, [])
+        if len(written) != 1 or not isinstance(written[0][0], ast.Name) or written[0][1].how != "assign":
+            return None
+        base, binding = written[0]
+        line, scope = self.resolver.statement(binding.node), self.index.scope_of[held]
+        is_same = base.id == held.id and self.index.scope_of[base] is scope
+        block = self.index.parents.get(line)
+        if not is_same or block not in self._around(read) or line.lineno >= read.lineno:
+            return None
+        between = [
+            call
+            for call in self.module.home(held).directly_in(scope, ast.Call)
+            if line.lineno < call.lineno < read.lineno
+            and any(dotted(each) == held.id for each in given_to(call))
+        ]
+        unseen = [each for each in between if self.resolver.functions.target(each) is None]
+        rebound = [each for each in self.resolver.reaching(held) if each not in self.resolver.reaching(base)]
+        return binding.value if not rebound and all(dotted(each.func) == "print" for each in unseen) else None
+
+    def _around(self, node: ast.AST) -> list[ast.AST]:
+        return [*self.module.home(node).ancestors(node)]
 
     def _is_set_by_text(self, owner: Class, name: str) -> bool:
         """Tell `setattr(self, name, value)` and `self.__dict__.update(options)` of a class, or of an object of it."""

@@ -226,6 +226,11 @@ def _behind_exits(module: SourceModule, owner: ast.AST) -> frozenset[ast.AST]:  
 
 def _ends(statement: ast.AST) -> bool:
     """Tell what leaves a block in whatever case: `return`, and `exit()`, which ends the program."""
+    match statement:
+        case ast.If(body=[*_, last], orelse=[*_, other]):
+            return _ends(last) and _ends(other)
+        case ast.Try(body=[*_, last], handlers=handlers, orelse=[]):
+            return _ends(last) and all(_ends(each.body[-1]) for each in handlers)
     call = statement.value if isinstance(statement, ast.Expr) else None
     return isinstance(statement, EXITS) or (isinstance(call, ast.Call) and dotted(call.func) in _ENDS_PROGRAM)
 

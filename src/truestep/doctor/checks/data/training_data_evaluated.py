@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, is_none, last_part, walk
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, constant, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
 _TRAIN = re.compile(r"(^|_)(train|training)(_|$|set|data)", re.IGNORECASE)
@@ -51,11 +51,30 @@ class TrainingDataEvaluated(SourceCheck):
                 data = argument(call, 0, "dataset")
                 given = last_part(data) if data is not None else ""
                 sampled = any(argument(call, i, word) for i, word in ((3, "sampler"), (4, "batch_sampler")))
-                if _TRAIN.search(given) and not _HELD_OUT.search(given) and not sampled:
+                is_named = _TRAIN.search(given) and not _HELD_OUT.search(given)
+                if data is not None and is_named and not sampled and not _is_made_of_held_out(module, data):
                     yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
             elif (module.qualify(call.func) or "").startswith("torchvision.datasets."):
                 if literal(module, argument(call, 1, "train")) is True and not _divided(module):
                     yield At(call, f"{name!r} is made with train=True: it is the training data.")
+
+
+def _is_made_of_held_out(module: SourceModule, data: ast.expr) -> bool:
+    """Tell a name that alone says training: what the data are made of says, on every way to it, that it is held out."""
+    made = module.definitions(data)
+    return bool(made) and all(each is not None and _says_held_out(each) for each in made)
+
+
+def _says_held_out(made: ast.expr) -> bool:
+    """Tell so of names and texts in an expression, and of `train=False`, where nothing else in it says training."""
+    parts = [each for each in walk(made) if not isinstance(each, ast.keyword)]
+    names = [last_part(each) for each in parts if isinstance(each, (ast.Name, ast.Attribute))]
+    texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    words = [each for each in walk(made) if isinstance(each, ast.keyword) and each.arg == "train"]
+    is_off = any(constant(each.value) is False for each in words)
+    said = [*names, *texts]
+    trains = any(_TRAIN.search(each) for each in said) or any(constant(each.value) is True for each in words)
+    return (is_off or any(_HELD_OUT.search(each) for each in said)) and not trains
 
 
 def _in_place_of(module: SourceModule, statement: ast.Assign, name: str) -> Iterator[At]:

@@ -59,7 +59,11 @@ class TransformOfWholeSet(SourceCheck):
             whole = target.value
             if not isinstance(whole, ast.Attribute) or whole.attr != "dataset":
                 continue
-            if _is_part(module, whole.value) and not _has_own_sets(module, node):
+            if (
+                _is_part(module, whole.value)
+                and not _has_own_sets(module, node)
+                and not _is_set_again(module, node)
+            ):
                 yield At(
                     node, f"{ast.unparse(whole)} is the whole data set: this is set for its other parts, too."
                 )
@@ -74,6 +78,34 @@ def _is_part(module: SourceModule, node: ast.expr) -> bool:
         values = [each.value for each in bindings if each.value is not None and each.how == "unpack"]
     calls = [module.qualify(each.func) if isinstance(each, ast.Call) else None for each in values]
     return bool(calls) and all(each == "torch.utils.data.random_split" for each in calls)
+
+
+def _is_set_again(module: SourceModule, node: ast.Assign) -> bool:
+    """Tell whether the next line sets the same of another part: that line is the one that holds for all of them."""
+    above = module.parents[node]
+    blocks = [getattr(above, name, None) for name in ("body", "orelse", "finalbody")]
+    block = next((each for each in blocks if isinstance(each, list) and node in each), [node])
+    target, follows = node.targets[0], block[block.index(node) + 1 : block.index(node) + 2]
+    assert isinstance(target, ast.Attribute)
+    return any(
+        isinstance(each, ast.Assign)
+        and isinstance(other := each.targets[0], ast.Attribute)
+        and other.attr == target.attr
+        and isinstance(other.value, ast.Attribute)
+        and other.value.attr == "dataset"
+        and _is_of_same_split(module, target.value, other.value)
+        for each in follows
+    )
+
+
+def _is_of_same_split(module: SourceModule, one: ast.expr, other: ast.expr) -> bool:
+    """Tell parts that one line draws: the same call is behind both."""
+    calls = []
+    for each in (one, other):
+        part = each.value if isinstance(each, ast.Attribute) else each
+        unpacked = module.resolver.unpacked(part) if isinstance(part, ast.Name) else None
+        calls.append([value for value, _ in unpacked or []])
+    return bool(calls[0]) and calls[0] == calls[1]
 
 
 def _has_own_sets(module: SourceModule, node: ast.AST) -> bool:

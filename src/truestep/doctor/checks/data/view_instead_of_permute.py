@@ -2,11 +2,26 @@
 """Axes exchanged with view."""
 
 import ast
+import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.source.batches import sizes_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.names import is_none, method_of
+from truestep.doctor.source.once import each_once
+from truestep.doctor.source.shapes import KEEP_SHAPE
+from truestep.doctor.source.values import (
+    argument,
+    constant,
+    is_call_of,
+    last_operations,
+    literal,
+    value_origins,
+)
+
+_NORM = re.compile(r"\w+norm(\dd)?$")  # a layer: `norm` by itself is a length
+MAX_STEPS = 12  # from a value back to what its shape comes from
 
 
 class ViewInsteadOfPermute(SourceCheck):
@@ -30,7 +45,7 @@ class ViewInsteadOfPermute(SourceCheck):
     words = ("view", "reshape")
     shows_as = ("DATA015",)
 
-    def read(self, module: SourceModule) -> Iterator[At]:
+    def read(self, module: SourceModule) -> Iterator[At | Unsure]:
         """Report a view of x whose sizes are x's own, in another order."""
         for call in module.method_calls("view", "reshape"):
             assert isinstance(call.func, ast.Attribute)
@@ -39,10 +54,60 @@ class ViewInsteadOfPermute(SourceCheck):
                 _is_exchanged(call, axes) or _is_split_elsewhere(module, call, call.func.value, axes)
             ):
                 base = ast.unparse(call.func.value)
+                if _may_have_axis_of_one(module, call.func.value):
+                    yield Unsure(
+                        call, "an axis of it may have the size 1: it is exchanged by reshape as well"
+                    )
+                    continue
                 yield At(
                     call,
                     f"The axes of {base} are exchanged with {call.func.attr}: its numbers are scrambled.",
                 )
+
+
+def _may_have_axis_of_one(module: SourceModule, base: ast.expr) -> bool:
+    """Tell what was made with an axis of size 1, or is a sum with such a value, past what keeps the shape."""
+
+    def behind(node: ast.expr) -> list[ast.expr]:
+        match node:
+            case ast.Name():
+                return [each for each in module.definitions(node) if each is not None]
+            case ast.BinOp():
+                return [node.left, node.right]
+            case ast.Call(func=ast.Attribute(value=receiver, attr=name)) if name in KEEP_SHAPE:
+                return [receiver, *node.args[:1]]
+            case ast.Call(args=[given, *_]) if _keeps_shape(module, node):  # `self.dropout(x)`
+                return [given]
+        return []
+
+    return any(_gives_axis_of_one(module, each) for each in each_once([base], behind, MAX_STEPS))
+
+
+def _keeps_shape(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a layer that is applied and gives what it is given, changed number by number: `self.dropout(x)`."""
+    made = last_operations(module, call)
+    return bool(made) and all(
+        each is not None and (each in KEEP_SHAPE or _NORM.search(each)) for each in made
+    )
+
+
+def _gives_axis_of_one(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `nn.Linear(8, 1)(x)`, `x.unsqueeze(1)`, `x[:, None]`, `x.view(-1, 8, 1)` and `torch.ones(4, 8, 1)`."""
+    if isinstance(node, ast.Subscript):
+        parts = node.slice.elts if isinstance(node.slice, ast.Tuple) else [node.slice]
+        return any(is_none(each) for each in parts)
+    if not isinstance(node, ast.Call):
+        return False
+    layers = [each for each in [node.func, *value_origins(module, node.func)] if isinstance(each, ast.Call)]
+    if any(is_call_of(module, each, "torch.nn.Linear") for each in layers):
+        return any(literal(module, argument(each, 1, "out_features")) == 1 for each in layers)
+    sizes = [
+        part
+        for each in node.args
+        for part in (each.elts if isinstance(each, (ast.Tuple, ast.List)) else [each])
+    ]
+    is_sized = method_of(node) in ("view", "reshape", "expand") or sizes_of(module, node) is not None
+    return method_of(node) == "unsqueeze" or (is_sized and any(constant(each) == 1 for each in sizes))
 
 
 def _is_exchanged(call: ast.Call, axes: list[tuple[int, int] | None]) -> bool:

@@ -9,8 +9,10 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import Scope, dotted, last_part, method_of, receiver_of, walk
+from truestep.doctor.source.once import WITHOUT_END, each_once
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.unrun import scopes_of_trainings
 from truestep.doctor.source.values import constant
 
 _PARTS = ("keys", "values", "items")
@@ -20,6 +22,7 @@ _OF_TENSORS = (
 )  # fmt: skip
 
 _SHOWN = re.compile(r"#.*(\btensor\(|torch\.Size\(|\[\[)")  # what a manual says a line gives
+_TO_DEVICES = ("to", "cuda")
 METHODS = operations(numbers="kept home moved rounded whole indices", shape="same other turned")
 
 
@@ -69,11 +72,51 @@ class MovedCopyThrownAway(SourceCheck):
                         call, f"{name} stays laid out as it was: .contiguous() returns what it made.", ADVICE
                     )
                     continue
+                if call.func.attr in _TO_DEVICES and _stays_together(module, statement):
+                    yield At(call, text, ADVICE)  # whatever it meets is not moved either
+                    continue
                 yield At(call, text, BUG if own or _is_certain(module, call.func.value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""
         return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
+
+
+def _stays_together(module: SourceModule, statement: ast.Expr) -> bool:
+    """Tell a demonstration of a model, where nothing that runs is moved: the model stays on the CPU with the tensor."""
+    scope = module.scope(statement)
+    calls = module.directly_in(scope, ast.Call)
+    is_applied = any(module.kind(each.func) == "module" and each.args for each in calls)
+    trains = scope in module.program.answer(scopes_of_trainings) or any(
+        method_of(each) == "backward" for each in calls
+    )
+    if trains or not is_applied:
+        return False
+
+    def run_by(each: Scope) -> list[Scope]:
+        calls = module.home(each).directly_in(each, ast.Call)
+        return [run for call in calls for run in module.functions.all_called(call)]
+
+    reached = each_once([scope], run_by, WITHOUT_END)
+    return not any(
+        _moves(module.home(each), call)
+        for each in reached
+        for call in module.home(each).directly_in(each, ast.Call)
+    )
+
+
+def _moves(home: SourceModule, call: ast.Call) -> bool:
+    """Tell what puts something on a device: a move that is kept, or of a model; not one to where another tensor is."""
+    if last_part(call.func).startswith("set_default_"):
+        return True
+    given = [each.value for each in call.keywords if each.arg == "device"]
+    if method_of(call) in _TO_DEVICES:
+        is_dropped = isinstance(home.parents[call], ast.Expr) and _is_tensor(home, receiver_of(call) or call)
+        given += [] if is_dropped else (call.args or [call.func])
+    return any(
+        not any(getattr(part, "attr", "") == "device" and not home.qualify(part) for part in walk(each))
+        for each in given
+    )
 
 
 def _is_demonstrated(module: SourceModule, statement: ast.Expr, tensor: ast.expr) -> bool:

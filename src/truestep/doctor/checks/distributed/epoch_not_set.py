@@ -30,6 +30,7 @@ _HELD_OUT = re.compile(
     r"(^|[^a-z])(val|valid|validation|test|eval|evaluation|dev|infer|inference|predict)([^a-z]|$)",
     re.IGNORECASE,
 )
+_OF_DATA = ("dataset", "sampler", "batch_sampler")
 
 
 class EpochNotSet(SourceCheck, Watcher):
@@ -148,14 +149,29 @@ def _is_for_others(module: SourceModule, call: ast.Call) -> bool:
 def _evaluates(module: SourceModule, call: ast.Call) -> bool:
     """Tell a sampler of held-out data, by what it is called, what takes it, and the function and tests around it."""
     statement = module.statement(call)
-    texts = [ast.unparse(statement)]
+    texts = [_said_of_data(module, statement)]
     name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-    texts += [ast.unparse(module.statement(each)) for each in module.reads(name)] if name is not None else []
+    readers = [module.statement(each) for each in module.reads(name)] if name is not None else []
+    texts += [_said_of_data(module, each) for each in readers]
     for above in module.ancestors(call):
         texts += [ast.unparse(above.test)] if isinstance(above, ast.If) else []
         texts += [above.name] if isinstance(above, ast.FunctionDef) else []
     held_out = [each for each in texts if _HELD_OUT.search(each)]
     return bool(held_out) and not any("train" in each.lower() for each in held_out)
+
+
+def _said_of_data(module: SourceModule, statement: ast.stmt) -> str:
+    """Return the names and texts of a statement; of a loader and a sampler what they are of, not how large its batches are."""
+    left_out: set[ast.AST] = set()
+    for call in (each for each in walk(statement) if isinstance(each, ast.Call)):
+        if (module.qualify(call.func) or "").startswith("torch.utils.data."):
+            words = [each.value for each in call.keywords if each.arg not in _OF_DATA]
+            left_out |= {part for each in (*call.args[1:], *words) for part in walk(each)}
+    parts = [each for each in walk(statement) if each not in left_out]
+    texts = [each.value for each in parts if isinstance(each, ast.Constant) and isinstance(each.value, str)]
+    return " ".join(
+        [*texts, *(dotted(each) or "" for each in parts if isinstance(each, (ast.Name, ast.Attribute)))]
+    )
 
 
 def _goes_round(module: SourceModule) -> bool:

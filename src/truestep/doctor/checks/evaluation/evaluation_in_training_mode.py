@@ -81,9 +81,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     certain = forward in known and is_of_held_out(module, trace, forward)
                     certain = certain and any(layers.values())
                     severity = BUG if certain and not _another_set_before(trace, forward) else RISK
-                    yield At(
-                        forward.node, f"The model is evaluated in training mode; it has {names}.", severity
-                    )
+                    place = _applied_at(module, forward)
+                    yield At(place, f"The model is evaluated in training mode; it has {names}.", severity)
                     break
 
     def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
@@ -122,6 +121,15 @@ def _measurements_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]
             picked = [_picked(module, each) for each in _uses(module, forward.node)]
             if picked and all(each is not None and _is_compared(module, each) for each in picked):
                 yield forward
+
+
+def _applied_at(module: SourceModule, forward: TraceEvent) -> ast.AST:
+    """Return the call by which the model is applied, which is where eval() lacks: not that of a layer in its forward."""
+    calls = [
+        frame.node for frame in forward.path if frame.kind == "call" and isinstance(frame.node, ast.Call)
+    ]
+    whole = [each for each in calls if getattr(module.functions.applied(each), "name", "") == "forward"]
+    return whole[0] if whole else forward.node
 
 
 def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr]:

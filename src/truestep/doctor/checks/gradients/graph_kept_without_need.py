@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.anew import is_made_anew_behind
 from truestep.doctor.source.behind import calls_with_graph, is_model
 from truestep.doctor.source.events import Path, Trace, TraceEvent
@@ -57,10 +57,12 @@ class GraphKeptWithoutNeed(SourceCheck):
         for _, event in found:
             if event.node in needed:
                 continue
+            severity = RISK if _is_carried_on(module, event) else ADVICE
             if event.loop_path():
-                yield At(event.node, "The graph is kept after the last backward of the iteration.", RISK)
+                text = "The graph is kept after the last backward of the iteration."
+                yield At(event.node, text, severity)
             elif not _is_given_back(module, event):
-                yield At(event.node, "The graph is kept, and nothing goes back through it again.", RISK)
+                yield At(event.node, "The graph is kept, and nothing goes back through it again.", severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the argument."""
@@ -69,6 +71,22 @@ class GraphKeptWithoutNeed(SourceCheck):
 
 def _keeps(module: SourceModule, node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and literal(module, argument(node, None, "retain_graph")) is True
+
+
+def _is_carried_on(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell whether the graph outlives its turn: until the next turn has computed its own, or as long as an object keeps it.
+
+    A function that ends lets go of it with its names: there what is kept costs nothing.
+    """
+    home = module.home(event.node)
+    if home.loop(event.node) is not None:
+        return True
+    stores = [
+        each for each in home.inside(home.scope(event.node), ast.Assign) if calls_with_graph(home, each.value)
+    ]
+    return any(
+        isinstance(part, ast.Attribute) for each in stores for target in each.targets for part in walk(target)
+    )
 
 
 def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:

@@ -55,7 +55,7 @@ class LeafLostByMove(SourceCheck):
             made = (module.qualify(inner.func) or "").removeprefix("torch.")
             asked = argument(inner, 1 if made == "nn.Parameter" else None, "requires_grad")
             asks = made in MAKERS and constant(asked) is True
-            if _changes_nothing(module, call, inner) or _moved_already(call, inner):
+            if _changes_nothing(module, call, inner) or _moved_already(module, call, inner):
                 continue
             is_parameter = made == "nn.Parameter" and (asked is None or constant(asked) is True)
             if (asks or is_parameter) and _is_asked_for(module, call, parameter=is_parameter):
@@ -93,7 +93,8 @@ def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
     """Tell whether what is moved was made here, and so on the CPU, or is converted: a move to where it is does nothing."""
     if isinstance(move.func, ast.Attribute) and move.func.attr not in ("to", "cuda"):
         return True
-    if module.qualify(maker.func) != "torch.nn.Parameter" or not maker.args:
+    made_by = module.qualify(maker.func) or ""
+    if not maker.args or not (made_by == "torch.nn.Parameter" or made_by.endswith("_like")):
         return True
     made = maker.args[0]
     name = module.qualify(made.func) if isinstance(made, ast.Call) else None
@@ -149,11 +150,25 @@ def _lists_filled(statement: ast.stmt) -> list[str]:
     return [each for target in lists if (each := dotted(target)) is not None]
 
 
-def _moved_already(move: ast.Call, maker: ast.Call) -> bool:
-    """Tell `nn.Parameter(x.to(device)).to(device)`."""
+def _moved_already(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+    """Tell `nn.Parameter(x.to(device)).to(device)`, and what is made on that device or like something that is there."""
     inner = maker.args[0] if maker.args else None
-    if not (isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute)):
+    device = argument(maker, None, "device")
+    if device is not None and not move.keywords and len(move.args) == 1:
+        return ast.dump(device) == ast.dump(move.args[0])
+    if inner is None or device is not None:
+        return False
+    taken = inner if not isinstance(inner, ast.Call) else receiver_of(inner)
+    moves = [inner, *(module.definitions(taken) if taken is not None else [])]
+    known = [each for each in moves if each is not None]
+    return (isinstance(inner, ast.Call) and _is_same_move(inner, move)) or (
+        len(known) > 1 and all(_is_same_move(each, move) for each in known[1:]) and None not in moves
+    )
+
+
+def _is_same_move(made: ast.expr, move: ast.Call) -> bool:
+    if not isinstance(made, ast.Call) or not isinstance(made.func, ast.Attribute):
         return False
     assert isinstance(move.func, ast.Attribute)
-    same = [ast.dump(each) for each in inner.args] == [ast.dump(each) for each in move.args]
-    return inner.func.attr == move.func.attr and same and not inner.keywords and not move.keywords
+    same = [ast.dump(each) for each in made.args] == [ast.dump(each) for each in move.args]
+    return made.func.attr == move.func.attr and same and not made.keywords and not move.keywords

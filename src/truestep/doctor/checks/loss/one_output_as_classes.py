@@ -17,6 +17,7 @@ from truestep.doctor.source.values import argument, constant, literal
 LAYERS = functions("is a softmax layer")
 _WEIGHS = re.compile(r"att|align|energ|point|pool|gate|weigh|alpha", re.IGNORECASE)
 _PRODUCTS = operations(numbers="multiplied")
+_TURNED = {"T", "mT", *operations(numbers="kept", shape="other turned")}
 _COUNTS = re.compile(
     r"unique|\blen\(|\.shape|\.size\(|dim\b|(num|n)_(class|output|label)|\.out_features", re.IGNORECASE
 )
@@ -169,6 +170,10 @@ def _is_factor(module: SourceModule, node: ast.expr) -> bool:
     outer = module.parents[node]
     if isinstance(outer, ast.Call) and outer.func is node:
         node, outer = outer, module.parents[outer]
+    while isinstance(outer, ast.Attribute) and outer.attr in _TURNED:  # `weights.transpose(1, 2)`
+        node, outer = outer, module.parents[outer]
+        if isinstance(outer, ast.Call) and outer.func is node:
+            node, outer = outer, module.parents[outer]
     if isinstance(outer, ast.Attribute):
         return outer.attr in _PRODUCTS
     if isinstance(outer, ast.Call):

@@ -11,7 +11,7 @@ from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of
 from truestep.doctor.source.once import each_once
-from truestep.doctor.source.values import argument, last_operations, literal, value_origins
+from truestep.doctor.source.values import argument, is_call_of, last_operations, literal, value_origins
 
 MAX_STEPS = 6  # from a product back to its scores
 _PRODUCTS = ("matmul", "bmm", "einsum")
@@ -93,6 +93,8 @@ def _over_queries(module: SourceModule) -> Iterator[ast.Call]:
 def _operands(module: SourceModule, node: ast.expr) -> list[_Operand]:
     """Read `a @ b`, `torch.matmul(a, b)`, `a.bmm(b)` and `einsum("bqd,bkd->bqk", a, b)`."""
     if isinstance(node, ast.BinOp):
+        if _is_trained(module, node.right):
+            return []
         return [_Operand(node.left, _axes_by_transpose(module, node.right), -1)]
     assert isinstance(node, ast.Call)
     name, is_of_torch = (
@@ -103,7 +105,7 @@ def _operands(module: SourceModule, node: ast.expr) -> list[_Operand]:
         return _operands_of_einsum(module, node) if is_of_torch else []
     before = [node.func.value] if isinstance(node.func, ast.Attribute) and not is_of_torch else []
     given = [*before, *node.args]
-    if len(given) != 2:
+    if len(given) != 2 or _is_trained(module, given[1]):
         return []
     return [_Operand(given[0], 3 if name == "bmm" else _axes_by_transpose(module, given[1]), -1)]
 
@@ -115,10 +117,21 @@ def _operands_of_einsum(module: SourceModule, call: ast.Call) -> list[_Operand]:
         return []
     sides, made = equation.replace(" ", "").split("->")
     found = []
+    if len(set.intersection(*map(set, sides.split(",")))) < 2 or any(
+        _is_trained(module, each) for each in given
+    ):
+        return []  # nothing but what is summed is common: heads are mixed, and no values are weighed
     for letters, node in zip(sides.split(","), given, strict=True):
         summed = [place - len(letters) for place, each in enumerate(letters) if each not in made]
         found += [_Operand(node, len(letters), summed[0])] if len(summed) == 1 else []
     return found if len(found) == 2 else []
+
+
+def _is_trained(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a parameter, by which heads are mixed or a result is projected, from the values of an attention."""
+    made = [*value_origins(module, node)]
+    is_weight = isinstance(node, ast.Attribute) and node.attr == "weight"
+    return is_weight or any(is_call_of(module, each, "torch.nn.Parameter") for each in made)
 
 
 def _axes_by_transpose(module: SourceModule, node: ast.expr) -> int | None:

@@ -12,8 +12,11 @@ from truestep.doctor.finding import Place
 from truestep.doctor.library.functions import functions
 from truestep.doctor.runtime.history import ForwardCall
 from truestep.doctor.source.actions import SCALE
+from truestep.doctor.source.behind import is_without_grad
+from truestep.doctor.source.evaluations import TrainedModels
+from truestep.doctor.source.events import TraceEvent
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, literal, value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -95,9 +98,24 @@ def _is_half(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _holds_forward(module: SourceModule, call: ast.Call) -> bool:
+    """Tell whether a block holds what a training applies its model or computes its loss by: a validation goes nowhere backward."""
     block = module.enclosing(call, ast.With)
-    return any(
-        event.kind == "backward" and block is not None and event.node.lineno > call.lineno
-        for trace in module.traces
-        for event in trace.events
-    )
+    if block is None:
+        return False
+    for trace in module.traces:
+        for loop in trace.training_loops():
+            forwards = [each for each in loop.of("forward") if _is_within(module, each, block)]
+            trained = TrainedModels(module, trace.learning_loops())
+            losses = [each.receiver for each in loop.of("backward") if each.receiver is not None]
+            made = [each for loss in losses for each in value_origins(module, loss) if each is not None]
+            is_made = any(block in module.home(each).ancestors(each) for each in made)
+            if is_made or any(
+                each in trained and not is_without_grad(module, each.node) for each in forwards
+            ):
+                return True
+    return False
+
+
+def _is_within(module: SourceModule, event: TraceEvent, block: ast.With) -> bool:
+    nodes = [event.node, *(frame.node for frame in event.path)]
+    return any(each is block or block in module.home(each).ancestors(each) for each in nodes)

@@ -6,9 +6,10 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, renamed
+from truestep.doctor.source.values import literal
 
 # what may be assigned, in torch 2.11 to 2.13 (a test compares it with the torch at hand)
 SWITCHES = {
@@ -25,6 +26,8 @@ SWITCHES = {
     "torch.backends.cudnn.rnn": {"fp32_precision"},
     "torch.backends.nnpack": {"enabled"},
 }  # fmt: skip
+
+_OFF_AT_START = ("benchmark", "deterministic")
 
 
 class BackendAttributeInvented(SourceCheck):
@@ -58,10 +61,24 @@ class BackendAttributeInvented(SourceCheck):
             if known is not None and node.attr not in known:
                 close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
                 hint = f" Is {close[0]} meant?" if close else ""
-                yield At(node, f"{home} has no switch {node.attr!r}: the assignment has no effect.{hint}")
+                text = f"{home} has no switch {node.attr!r}: the assignment has no effect.{hint}"
+                is_so = bool(close) and _is_off_anyway(module, node, close[0])
+                yield At(node, text, ADVICE if is_so else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the switch that is meant."""
         known = SWITCHES[module.qualify(node.value) or ""]
         close = difflib.get_close_matches(node.attr, known, n=1, cutoff=0.5)
         return [renamed(module, node, close[0])] if close else []
+
+
+def _is_off_anyway(module: SourceModule, node: ast.Attribute, meant: str) -> bool:
+    """Tell a switch that is to be off, as it is from the start, where the program sets it nowhere."""
+    statement = module.statement(node)
+    is_off = isinstance(statement, ast.Assign) and literal(module, statement.value) is False
+    set_elsewhere = any(
+        isinstance(each.ctx, ast.Store) and each.attr == meant
+        for file in module.program.linked
+        for each in file.all(ast.Attribute)
+    )
+    return is_off and meant in _OFF_AT_START and not set_elsewhere

@@ -10,8 +10,9 @@ from truestep.doctor.library.functions import functions
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, given_to, last_part, names_in, walk
+from truestep.doctor.source.names import Function, dotted, given_to, is_none, last_part, names_in, walk
 from truestep.doctor.source.once import each_once
+from truestep.doctor.source.values import literal
 
 _SEEDS = functions("seeds the host", "seeds devices", "seeds everything")
 _STATES = (
@@ -113,7 +114,8 @@ def _seeds_in(
         function = home.functions.target(call) if deep else None
         if function is None or _keeps_state(module, function):
             continue
-        inner = frozenset({*changing, *_parameters_given(function, call, changing)})
+        given = frozenset({*changing, *_parameters_given(function, call, changing)})
+        inner = given | _changed_by(home.home(function), function, given)
         found = next(_seeds_in(module, function, inner, deep - 1, seen), None)
         if found is not None:
             yield call if "seed" in getattr(function, "name", "") else found
@@ -128,6 +130,9 @@ def _given(call: ast.Call) -> list[ast.expr]:
 
 def _varies(node: ast.expr, changing: frozenset[str]) -> bool:
     """Tell a seed that another turn of the loop has another of: it names what changes, or is drawn."""
+    read = {dotted(each) for each in walk(node) if isinstance(each, ast.Attribute)}
+    if read & changing:
+        return True
     drawn = any(isinstance(each, ast.Call) and dotted(each.func) not in ("int", "abs") for each in walk(node))
     return drawn or bool(set(names_in(node)) & changing) or bool(_COUNTS.search(ast.unparse(node)))
 
@@ -138,6 +143,23 @@ def _parameters_given(function: Function, call: ast.Call, changing: frozenset[st
         given = argument_for(function, call, each.arg)
         if given is not None and each.arg != "self" and _varies(given, changing):
             yield each.arg
+
+
+def _changed_by(module: SourceModule, function: Function, changing: frozenset[str]) -> frozenset[str]:
+    """Return what a call gives another value each time: what it keeps in an object, and its names for that.
+
+    `self.seed = self.next_seed` changes it, `self.seed = 0` does not.
+    """
+    found: frozenset[str] = changing
+    added = [dotted(each.target) for each in module.directly_in(function, ast.AugAssign)]
+    found |= {each for each in added if each is not None}
+    stores = [each for each in module.directly_in(function, ast.Assign) if not is_none(each.value)]
+    for store in sorted(stores, key=lambda each: each.lineno):
+        kept = [dotted(each) for each in store.targets if isinstance(each, ast.Attribute)]
+        kept = kept if literal(module, store.value) is None else []
+        named = [dotted(each) for each in store.targets if _varies(store.value, found)]
+        found |= {each for each in [*kept, *named] if each is not None}
+    return found
 
 
 def _changing(module: SourceModule, loop: ast.For | ast.While) -> frozenset[str]:

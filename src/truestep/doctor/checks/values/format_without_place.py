@@ -57,7 +57,8 @@ class FormatWithoutPlace(SourceCheck):
                 continue
             dropped = _dropped(call, fields)
             if dropped is not None:
-                told = _says_it(module, text, dropped) or _is_in_folder(module, call, dropped)
+                told = isinstance(dropped, ast.Constant)  # the same at each call: no names were to differ
+                told = told or _says_it(module, text, dropped) or _is_in_folder(module, call, dropped)
                 severity = ADVICE if told else BUG
                 lost = "it is dropped"
                 if severity is BUG and _PATH.search(text):

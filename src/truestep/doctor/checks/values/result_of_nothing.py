@@ -82,4 +82,17 @@ def _is_read_later(module: SourceModule, node: ast.Assign, target: ast.Name) -> 
     scope = module.scope(node)
     if isinstance(scope, (ast.FunctionDef, ast.AsyncFunctionDef)):
         return uses_of(module, scope).read_later.get((node, target.id), False)
-    return any(each.lineno > node.lineno for each in module.reads(target.id))
+    return any(
+        each.lineno > node.lineno and _may_be_given(module, each, node)
+        for each in module.reads(target.id)
+        if isinstance(each, ast.Name)
+    )
+
+
+def _may_be_given(module: SourceModule, read: ast.Name, node: ast.Assign) -> bool:
+    """Tell whether a read may give what a line has stored: it is of the same variable, and nothing stored another between."""
+    scope = module.scope(node)
+    if module.names.owner(read.id, module.index.scope_of[read]) is not scope:
+        return False
+    bound = [module.resolver.statement(each.node) for each in module.resolver.reaching(read)]
+    return module.scope(read) is not scope or node in bound

@@ -12,7 +12,7 @@ from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.apart import parsed_as_written
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Binding, Function, Scope, dotted
+from truestep.doctor.source.names import Binding, Function, Scope, dotted, walk
 from truestep.doctor.source.unrun import scopes_of_trainings
 from truestep.doctor.source.uses import is_behind_exit
 from truestep.doctor.source.values import constant, literal
@@ -159,13 +159,34 @@ def _comes_round(module: SourceModule, read: ast.Name) -> bool:
     above = list(module.ancestors(read))
     loops = [each for each in above if isinstance(each, (ast.For, ast.While))]
     bound = [each.node for each in module.names.bindings(read)]
-    bound = [each for each in bound if module.statement(each) is not module.statement(read)]
+    statement = module.statement(read)
+    is_left_out = _is_left_out_at_first(module, read)  # `seen = x if i == 0 else cat(seen, x)`
+    bound = [each for each in bound if is_left_out or module.statement(each) is not statement]
     bound = [each for each in bound if not _is_behind_test(module, each, read)]
     loops = [each for each in loops if any(each in module.ancestors(node) for node in bound)]
     conditions = ast.If | ast.IfExp | ast.BoolOp | ast.Try
     return bool(loops) and any(
         isinstance(each, conditions) and loops[-1] in module.ancestors(each) for each in above
     )
+
+
+def _is_left_out_at_first(module: SourceModule, read: ast.Name) -> bool:
+    """Tell an arm of `a if test else b`, and what follows `a and`, within one statement: the test need not read the name."""
+    below: ast.AST = read
+    for above in module.ancestors(read):
+        if isinstance(above, ast.stmt):
+            return False
+        tests: list[ast.expr] = []
+        if isinstance(above, ast.IfExp) and below is not above.test:
+            tests = [above.test]
+        if isinstance(above, ast.BoolOp):
+            tests = above.values[: above.values.index(below)]  # type: ignore[arg-type]
+        if tests and not any(
+            isinstance(each, ast.Name) and each.id == read.id for test in tests for each in walk(test)
+        ):
+            return True
+        below = above
+    return False
 
 
 def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> bool:
