@@ -119,6 +119,7 @@ torture-programs: .venv-test/wheel ## hold three laws over 200 drawn programs: m
 
 # two of the libraries ask for what can't stand beside the others: tests/libraries/constraints.txt says what
 STREAMS := tests/libraries/constraints.txt
+STREAM_PAGES := docs/howto/sharded-data.md docs/howto/streamed-data.md
 .venv-streams/installed: pyproject.toml $(STREAMS)
 	$(PYTHON) -m venv .venv-streams
 	.venv-streams/bin/python -m pip --disable-pip-version-check install --quiet -c $(STREAMS) torch
@@ -128,7 +129,7 @@ STREAMS := tests/libraries/constraints.txt
 streams: .venv-streams/installed .venv-test/wheel ## train on the data of each library, kill and compare: make streams SLICE=3; the tally is build/streams.json
 	.venv-streams/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
 	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; export TMPDIR="$$scratch" PYTHONPATH=tests PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1; \
-		.venv-streams/bin/python -m libraries.page docs/howto/large-data.md; \
+		for page in $(STREAM_PAGES); do .venv-streams/bin/python -m libraries.page $$page; done; \
 		.venv-streams/bin/python -m libraries.torture $(SLICE) --minutes $(MINUTES)
 
 # where a page says that a block needs a package: it runs there; what asks for older packages than there are, and runs without
