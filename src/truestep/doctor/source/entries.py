@@ -124,6 +124,10 @@ class ProgramEntries:
         """Return the traces that start in a file."""
         return [trace for root in self.roots[tree] for trace in self.follow(root)]
 
+    def every_trace(self) -> list[Trace]:
+        """Return all traces, file by file."""
+        return [trace for tree in self._modules for trace in self.traces_of(tree)]
+
     def through(self, node: ast.AST) -> Iterator[Trace]:
         """Yield the traces that come by a node, file by file."""
         scope = self._resolver.index.scope_of.get(node)
