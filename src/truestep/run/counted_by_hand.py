@@ -158,7 +158,7 @@ class _Bound:
             (found.args[0], found.args[1]) if len(found.args) > 1 else (ast.Constant(0), found.args[0])
         )
         begins = first.value if isinstance(first, ast.Constant) else 0
-        self.count = ast.unparse(last) if begins == 0 else f"{ast.unparse(last)} - {begins}"
+        self.count = ast.unparse(last) if begins == 0 else f"{ast.unparse(last)} - {begins!r}"
         nodes = [*ast.walk(first)]
         made = [self._values(each.id) for each in nodes if isinstance(each, ast.Name)]
         nodes += [inner for values in made for value in values for inner in ast.walk(value)]
