@@ -30,9 +30,6 @@ KEPT = {} if os.access(Path.cwd(), os.W_OK) else {"database": None}
 settings.register_profile("truestep", deadline=None, suppress_health_check=[HealthCheck.too_slow], **KEPT)
 settings.load_profile("truestep")
 
-# What is collected lives: a collector that looks through it time and again finds nothing.
-gc.disable()
-
 # pytest's own, one that torch sets when an optimizer is first used, and two that scikit-learn sets when it is imported
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
 # as the system keeps them: to decode some forty names and values, twice a test, takes a tenth of a short test's time
@@ -166,12 +163,21 @@ def _is_test_file(module) -> bool:
     return file.name.startswith("test_") and HERE in file.parents
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection():
+    """What is collected lives: a collector that looks through it time and again finds nothing."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.enable()
+
+
 def pytest_collection_finish():
     """Of the test files one is loaded at a time: they are a user's code, which a run hashes and the doctor searches."""
     for name in [name for name, module in sys.modules.items() if _is_test_file(module)]:
         del sys.modules[name]
     _set_aside_what_lives_on()
-    gc.enable()
 
 
 def _end_what_no_signal_ends(item) -> None:

@@ -165,7 +165,7 @@ def fitted(program: Program, law: str, *, refused: bool = True) -> Program | Non
     asked = {framework.name, *WITH.get(law, ())}
     kept = [habit for habit in held.habits if habit.name in asked]
     for habit in held.habits:
-        fits = takes_part(habit, law, framework) and all(habit.suits(each) for each in kept)
+        fits = takes_part(habit, law, framework) and all(each in beside(habit) for each in kept)
         fits = fits and (refused or not is_refused(habit, held, law))
         laws = (law, LIKE.get(law, law))
         fits = fits and not any(

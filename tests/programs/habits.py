@@ -84,7 +84,7 @@ class Habit:
     def stands_apart(self, other: "Habit", laws: Sequence[str]) -> bool:
         """Return whether this one can't be held beside another to one of the laws."""
         apart = {name for law in laws for name in self.words.get(f"without under {law}", "").split()}
-        return bool(apart & {other.name, *other.words.get("is", "").split()})
+        return bool(apart) and bool(apart & {other.name, *other.words.get("is", "").split()})
 
     def excludes(self, other: "Habit") -> bool:
         """Return whether this one can't be written together with another."""
