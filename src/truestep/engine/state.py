@@ -251,7 +251,8 @@ def use_given_optimizer_options(learner: LearnerParts, state: dict[str, Any]) ->
 def load_learner_state(learner: LearnerParts, state: dict[str, Any]) -> None:
     """Take over what `learner_state` returned; the caller has compared the structures before."""
     receive_update_report(learner)
-    add_late_optimizer_groups(learner, state)  # first: what is saved of a parameter is divided as the parameter is
+    # first: what is saved of a parameter is divided as the parameter is
+    add_late_optimizer_groups(learner, state)
     if learner.weights.are_divided:
         state = divided_learner_state(learner, state)
     learner.counters.load_state_dict(state["counters"])
