@@ -144,6 +144,8 @@ class Net(nn.Module):
         return self.fc(x)
 def build():
     BUILD
+def ones(x, device):
+    return torch.ones(3, device=device)
 if __name__ == "__main__":
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     x = torch.zeros(1, 3)
@@ -169,6 +171,8 @@ DEMO_TRAINING = """model = Net()
         ("x = x + torch.ones(3, device=x.device)", "pass", "model = Net()", ADVICE),
         ("x = x + self.fc.weight[0].to(x.device)", "pass", "model = Net()", ADVICE),
         ("pass", "pass", "model = Net().eval()", ADVICE),
+        ("x = x + ones(x, x.device)", "pass", "model = Net()", ADVICE),
+        ("x = x + ones(x, 'cuda')", "pass", "model = Net()", BUG),
         ("pass", "pass", "model = Net().to(device)", BUG),
         ("pass", "pass", "model = Net()\n    model.to(device)", BUG),
         ("pass", "pass", "model = Net()\n    model.cuda()", BUG),
@@ -189,6 +193,13 @@ def test_a_move_thrown_away_where_nothing_is_moved(
     code = DEMO.replace("INSIDE", inside).replace("BUILD", build).replace("MODEL", model)
     assert severity in told("DEV005", code)
     assert not (severity is ADVICE and BUG in told("DEV005", code))
+
+
+def test_a_demonstration_beneath_a_model_that_another_file_trains() -> None:
+    code = DEMO.replace("INSIDE", "pass").replace("BUILD", "pass").replace("MODEL", "model = Net()")
+    trains = DEMO_TRAINING.replace("model = Net()", "model = Net().cuda()").replace("\n    ", "\n")
+    files = {"net.py": code, "main.py": f"from net import Net\nx = torch.ones(1, 3).cuda()\n{trains}\n"}
+    assert told("DEV005", files) == [ADVICE]
 
 
 # ── GRAD024: what is out of sight may go backward ─────────────────────────────────────────────
