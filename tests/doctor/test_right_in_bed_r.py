@@ -485,6 +485,45 @@ def test_weights_over_the_queries(softmax: str) -> None:
     assert told("LOSS007", HEADS.replace("MIX", "pass").replace("SOFTMAX", softmax)) == [RISK]
 
 
+CHOSEN = """
+def measure(net, loader):
+    net.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            logits = net(x)
+            LINES
+            print((chosen == y).sum())
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("preds = torch.softmax(logits, dim=0)\nchosen = preds.argmax(dim=1)", [RISK]),
+        ("preds = F.softmax(logits, 0)\nchosen = preds.argmax(1)", [RISK]),
+        ("chosen = logits.softmax(0).argmax(1)", [RISK]),
+        ("preds = nn.Softmax(dim=0)(logits)\n_, chosen = torch.max(preds, 1)", [RISK]),
+        ("chosen = torch.argmax(torch.softmax(logits, 0), dim=1)", [RISK]),
+        ("soft = nn.Softmax(0)\nchosen = soft(logits).max(1)[1]", [RISK]),
+        ("preds = logits.softmax(dim=0)\nchosen = preds.topk(1, 1)[1]", [RISK]),
+        ("axis = 0\npreds = torch.softmax(logits, dim=axis)\nchosen = preds.max(dim=1).indices", [RISK]),
+        ("preds = torch.softmax(logits, dim=0)\nvalue, chosen = preds.max(1)", [RISK]),
+        ("preds = F.softmax(logits, dim=0)\nprint(preds)\nchosen = torch.topk(preds, 1, dim=1)[1]", [RISK]),
+        ("preds = torch.softmax(logits, dim=1)\nchosen = preds.argmax(dim=1)", []),
+        ("preds = torch.softmax(logits, dim=-1)\nchosen = preds.argmax(1)", []),
+        ("preds = torch.softmax(logits[0], dim=0)\nchosen = preds.argmax(0)", []),
+        ("preds = torch.softmax(logits[0], dim=0)\nchosen = preds.argmax(-1)", []),
+        ("preds = torch.softmax(logits[0], 0)\nchosen = torch.topk(preds, 1)[1]", []),
+        ("preds = torch.softmax(logits, 0)\nprint(preds)\nchosen = logits.argmax(1)", []),
+        ("preds = [F.softmax(each, dim=0) for each in logits]\n_, chosen = torch.max(logits, 1)", []),
+        ("preds = torch.softmax(logits, 0)\npreds = logits.softmax(1)\nchosen = preds.argmax(1)", []),
+    ],
+)
+def test_a_class_that_is_chosen_in_another_axis(lines: str, severities: list[Severity]) -> None:
+    code = CHOSEN.replace("LINES", textwrap.indent(lines, " " * 12).lstrip())
+    assert told("LOSS007", code) == severities
+
+
 POOL = """
 class Net(nn.Module):
     def __init__(self, dim):
