@@ -789,3 +789,82 @@ class Encoder(nn.Module):
 )
 def test_axes_of_which_one_has_the_size_1(out: str, lines: str, severities: list[Severity]) -> None:
     assert told("DATA006", ENCODER.replace("OUT", out).replace("LINES", lines)) == severities
+
+
+# ── VALUE013: a loader of the file in the place of the one that is given ──────────────────────
+
+MEASURES = """
+train_loader = DataLoader(train_set, batch_size=8, shuffle=True)
+test_loader = DataLoader(test_set, batch_size=8)
+net = nn.Linear(3, 3)
+def measure(net, loader):
+    right = 0
+    LINES
+        right += (net(x).argmax(1) == y).sum().item()
+    return right
+CALL
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "call", "severities"),
+    [
+        ("for x, y in train_loader:", "measure(net, test_loader)", [RISK]),
+        ("for i, (x, y) in enumerate(train_loader):", "measure(net, test_loader)", [RISK]),
+        ("for x, y in tqdm(train_loader):", "measure(net, test_loader)", [RISK]),
+        ("for x, y in tqdm(train_loader, total=len(train_set)):", "print(measure(net, test_loader))", [RISK]),
+        (
+            "for i, (x, y) in enumerate(tqdm(train_loader)):",
+            "accuracy = measure(net, loader=test_loader)",
+            [RISK],
+        ),
+        ("net.eval()\n    for x, y in train_loader:", "measure(net, test_loader)", [RISK]),
+        ("for x, y in train_loader:", "for epoch in range(3):\n    measure(net, test_loader)", [RISK]),
+        ("for x, y in train_loader:", "def run():\n    return measure(net, test_loader)\nrun()", [RISK]),
+        ("for x, y in train_loader:", "measure(net, DataLoader(test_set, batch_size=4))", [RISK]),
+        ("for x, y in loader:", "measure(net, test_loader)", []),
+        ("for x, y in train_loader:", "measure(net, train_loader)", []),
+        ("for x, y in train_loader:", "measure(net, train_loader)\nmeasure(net, test_loader)", []),
+        ("for x, y in train_loader:", "pass", []),
+        ("for x, y in train_loader:", "measure(net, None)", []),
+        ("print(len(loader))\n    for x, y in train_loader:", "measure(net, test_loader)", []),
+        ("for (x, y), _ in zip(loader, train_loader):", "measure(net, test_loader)", []),
+    ],
+)
+def test_a_loader_that_nothing_reads(lines: str, call: str, severities: list[Severity]) -> None:
+    assert told("VALUE013", MEASURES.replace("LINES", lines).replace("CALL", call)) == severities
+
+
+# ── VALUE001: a checkpoint that nothing saves ─────────────────────────────────────────────────
+
+SAVES = """
+def save(net, opt, epoch, path):
+    LINES
+save(nn.Linear(3, 3), None, 3, "net.pt")
+"""
+STATE = "state = {'epoch': epoch, 'net': net.state_dict()}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        (STATE, [QUESTION]),
+        (f"{STATE}\nprint(path)", [QUESTION]),
+        (f"{STATE}\ntorch.save(net, path)", [QUESTION]),
+        ("state = {'net': net.state_dict(), 'opt': opt.state_dict()}\nprint('saved')", [QUESTION]),
+        ("state = dict(net=net.state_dict(), epoch=epoch)", [QUESTION]),
+        (f"if epoch > 1:\n    {STATE}", [QUESTION]),
+        ("checkpoint = {'net': net.state_dict()}\nreturn net", [QUESTION]),
+        (f"for i in range(3):\n    {STATE}", [QUESTION]),
+        (f"{STATE}\ntorch.save(state, path)", []),
+        (f"{STATE}\nreturn state", []),
+        (f"{STATE}\nkept.append(state)", []),
+        (f"{STATE}\nstate['opt'] = opt\ntorch.save(state, path)", []),
+        (f"{STATE}\nexec('torch.save(state, path)')", []),
+        ("state = {'epoch': epoch}", []),
+        (f"{STATE}\ndef later():\n    torch.save(state, path)\nreturn later", []),
+        ("best = net.state_dict()\nnet.load_state_dict(best)", []),
+    ],
+)
+def test_a_checkpoint_that_nothing_saves(lines: str, severities: list[Severity]) -> None:
+    assert told("VALUE001", SAVES.replace("LINES", textwrap.indent(lines, "    ").lstrip())) == severities
