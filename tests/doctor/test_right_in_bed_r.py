@@ -842,27 +842,27 @@ def save(net, opt, epoch, path):
     LINES
 save(nn.Linear(3, 3), None, 3, "net.pt")
 """
-STATE = "state = {'epoch': epoch, 'net': net.state_dict()}"
+CHECKPOINT = "state = {'epoch': epoch, 'net': net.state_dict()}"
 
 
 @pytest.mark.parametrize(
     ("lines", "severities"),
     [
-        (STATE, [QUESTION]),
-        (f"{STATE}\nprint(path)", [QUESTION]),
-        (f"{STATE}\ntorch.save(net, path)", [QUESTION]),
+        (CHECKPOINT, [QUESTION]),
+        (f"{CHECKPOINT}\nprint(path)", [QUESTION]),
+        (f"{CHECKPOINT}\ntorch.save(net, path)", [QUESTION]),
         ("state = {'net': net.state_dict(), 'opt': opt.state_dict()}\nprint('saved')", [QUESTION]),
         ("state = dict(net=net.state_dict(), epoch=epoch)", [QUESTION]),
-        (f"if epoch > 1:\n    {STATE}", [QUESTION]),
+        (f"if epoch > 1:\n    {CHECKPOINT}", [QUESTION]),
         ("checkpoint = {'net': net.state_dict()}\nreturn net", [QUESTION]),
-        (f"for i in range(3):\n    {STATE}", [QUESTION]),
-        (f"{STATE}\ntorch.save(state, path)", []),
-        (f"{STATE}\nreturn state", []),
-        (f"{STATE}\nkept.append(state)", []),
-        (f"{STATE}\nstate['opt'] = opt\ntorch.save(state, path)", []),
-        (f"{STATE}\nexec('torch.save(state, path)')", []),
+        (f"for i in range(3):\n    {CHECKPOINT}", [QUESTION]),
+        (f"{CHECKPOINT}\ntorch.save(state, path)", []),
+        (f"{CHECKPOINT}\nreturn state", []),
+        (f"{CHECKPOINT}\nkept.append(state)", []),
+        (f"{CHECKPOINT}\nstate['opt'] = opt\ntorch.save(state, path)", []),
+        (f"{CHECKPOINT}\nexec('torch.save(state, path)')", []),
         ("state = {'epoch': epoch}", []),
-        (f"{STATE}\ndef later():\n    torch.save(state, path)\nreturn later", []),
+        (f"{CHECKPOINT}\ndef later():\n    torch.save(state, path)\nreturn later", []),
         ("best = net.state_dict()\nnet.load_state_dict(best)", []),
     ],
 )

@@ -123,13 +123,17 @@ class SettledValues(ExpressionValues):
         and nothing out of sight is given the object between.
         """
         written = self.index.written.get(read.attr, [])
-        if len(written) != 1 or not isinstance(written[0][0], ast.Name) or written[0][1].how != "assign":
+        base, binding = written[0] if len(written) == 1 else (None, None)
+        if not isinstance(base, ast.Name) or binding is None or binding.how != "assign":
             return None
-        base, binding = written[0]
         line, scope = self.resolver.statement(binding.node), self.index.scope_of[held]
         is_same = base.id == held.id and self.index.scope_of[base] is scope
         block = self.index.parents.get(line)
-        if not is_same or block not in self.module.home(read).ancestors(read) or line.lineno >= read.lineno:
+        if (
+            not is_same
+            or block not in [*self.module.home(read).ancestors(read)]
+            or line.lineno >= read.lineno
+        ):
             return None
         between = [
             call
