@@ -144,6 +144,8 @@ class Net(nn.Module):
         return self.fc(x)
 def build():
     BUILD
+def ones(x, device):
+    return torch.ones(3, device=device)
 if __name__ == "__main__":
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     x = torch.zeros(1, 3)
@@ -169,6 +171,8 @@ DEMO_TRAINING = """model = Net()
         ("x = x + torch.ones(3, device=x.device)", "pass", "model = Net()", ADVICE),
         ("x = x + self.fc.weight[0].to(x.device)", "pass", "model = Net()", ADVICE),
         ("pass", "pass", "model = Net().eval()", ADVICE),
+        ("x = x + ones(x, x.device)", "pass", "model = Net()", ADVICE),
+        ("x = x + ones(x, 'cuda')", "pass", "model = Net()", BUG),
         ("pass", "pass", "model = Net().to(device)", BUG),
         ("pass", "pass", "model = Net()\n    model.to(device)", BUG),
         ("pass", "pass", "model = Net()\n    model.cuda()", BUG),
@@ -189,6 +193,13 @@ def test_a_move_thrown_away_where_nothing_is_moved(
     code = DEMO.replace("INSIDE", inside).replace("BUILD", build).replace("MODEL", model)
     assert severity in told("DEV005", code)
     assert not (severity is ADVICE and BUG in told("DEV005", code))
+
+
+def test_a_demonstration_beneath_a_model_that_another_file_trains() -> None:
+    code = DEMO.replace("INSIDE", "pass").replace("BUILD", "pass").replace("MODEL", "model = Net()")
+    trains = DEMO_TRAINING.replace("model = Net()", "model = Net().cuda()").replace("\n    ", "\n")
+    files = {"net.py": code, "main.py": f"from net import Net\nx = torch.ones(1, 3).cuda()\n{trains}\n"}
+    assert told("DEV005", files) == [ADVICE]
 
 
 # ── GRAD024: what is out of sight may go backward ─────────────────────────────────────────────
@@ -474,6 +485,45 @@ def test_weights_over_the_queries(softmax: str) -> None:
     assert told("LOSS007", HEADS.replace("MIX", "pass").replace("SOFTMAX", softmax)) == [RISK]
 
 
+CHOSEN = """
+def measure(net, loader):
+    net.eval()
+    with torch.no_grad():
+        for x, y in loader:
+            logits = net(x)
+            LINES
+            print((chosen == y).sum())
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("preds = torch.softmax(logits, dim=0)\nchosen = preds.argmax(dim=1)", [RISK]),
+        ("preds = F.softmax(logits, 0)\nchosen = preds.argmax(1)", [RISK]),
+        ("chosen = logits.softmax(0).argmax(1)", [RISK]),
+        ("preds = nn.Softmax(dim=0)(logits)\n_, chosen = torch.max(preds, 1)", [RISK]),
+        ("chosen = torch.argmax(torch.softmax(logits, 0), dim=1)", [RISK]),
+        ("soft = nn.Softmax(0)\nchosen = soft(logits).max(1)[1]", [RISK]),
+        ("preds = logits.softmax(dim=0)\nchosen = preds.topk(1, 1)[1]", [RISK]),
+        ("axis = 0\npreds = torch.softmax(logits, dim=axis)\nchosen = preds.max(dim=1).indices", [RISK]),
+        ("preds = torch.softmax(logits, dim=0)\nvalue, chosen = preds.max(1)", [RISK]),
+        ("preds = F.softmax(logits, dim=0)\nprint(preds)\nchosen = torch.topk(preds, 1, dim=1)[1]", [RISK]),
+        ("preds = torch.softmax(logits, dim=1)\nchosen = preds.argmax(dim=1)", []),
+        ("preds = torch.softmax(logits, dim=-1)\nchosen = preds.argmax(1)", []),
+        ("preds = torch.softmax(logits[0], dim=0)\nchosen = preds.argmax(0)", []),
+        ("preds = torch.softmax(logits[0], dim=0)\nchosen = preds.argmax(-1)", []),
+        ("preds = torch.softmax(logits[0], 0)\nchosen = torch.topk(preds, 1)[1]", []),
+        ("preds = torch.softmax(logits, 0)\nprint(preds)\nchosen = logits.argmax(1)", []),
+        ("preds = [F.softmax(each, dim=0) for each in logits]\n_, chosen = torch.max(logits, 1)", []),
+        ("preds = torch.softmax(logits, 0)\npreds = logits.softmax(1)\nchosen = preds.argmax(1)", []),
+    ],
+)
+def test_a_class_that_is_chosen_in_another_axis(lines: str, severities: list[Severity]) -> None:
+    code = CHOSEN.replace("LINES", textwrap.indent(lines, " " * 12).lstrip())
+    assert told("LOSS007", code) == severities
+
+
 POOL = """
 class Net(nn.Module):
     def __init__(self, dim):
@@ -739,3 +789,82 @@ class Encoder(nn.Module):
 )
 def test_axes_of_which_one_has_the_size_1(out: str, lines: str, severities: list[Severity]) -> None:
     assert told("DATA006", ENCODER.replace("OUT", out).replace("LINES", lines)) == severities
+
+
+# ── VALUE013: a loader of the file in the place of the one that is given ──────────────────────
+
+MEASURES = """
+train_loader = DataLoader(train_set, batch_size=8, shuffle=True)
+test_loader = DataLoader(test_set, batch_size=8)
+net = nn.Linear(3, 3)
+def measure(net, loader):
+    right = 0
+    LINES
+        right += (net(x).argmax(1) == y).sum().item()
+    return right
+CALL
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "call", "severities"),
+    [
+        ("for x, y in train_loader:", "measure(net, test_loader)", [RISK]),
+        ("for i, (x, y) in enumerate(train_loader):", "measure(net, test_loader)", [RISK]),
+        ("for x, y in tqdm(train_loader):", "measure(net, test_loader)", [RISK]),
+        ("for x, y in tqdm(train_loader, total=len(train_set)):", "print(measure(net, test_loader))", [RISK]),
+        (
+            "for i, (x, y) in enumerate(tqdm(train_loader)):",
+            "accuracy = measure(net, loader=test_loader)",
+            [RISK],
+        ),
+        ("net.eval()\n    for x, y in train_loader:", "measure(net, test_loader)", [RISK]),
+        ("for x, y in train_loader:", "for epoch in range(3):\n    measure(net, test_loader)", [RISK]),
+        ("for x, y in train_loader:", "def run():\n    return measure(net, test_loader)\nrun()", [RISK]),
+        ("for x, y in train_loader:", "measure(net, DataLoader(test_set, batch_size=4))", [RISK]),
+        ("for x, y in loader:", "measure(net, test_loader)", []),
+        ("for x, y in train_loader:", "measure(net, train_loader)", []),
+        ("for x, y in train_loader:", "measure(net, train_loader)\nmeasure(net, test_loader)", []),
+        ("for x, y in train_loader:", "pass", []),
+        ("for x, y in train_loader:", "measure(net, None)", []),
+        ("print(len(loader))\n    for x, y in train_loader:", "measure(net, test_loader)", []),
+        ("for (x, y), _ in zip(loader, train_loader):", "measure(net, test_loader)", []),
+    ],
+)
+def test_a_loader_that_nothing_reads(lines: str, call: str, severities: list[Severity]) -> None:
+    assert told("VALUE013", MEASURES.replace("LINES", lines).replace("CALL", call)) == severities
+
+
+# ── VALUE001: a checkpoint that nothing saves ─────────────────────────────────────────────────
+
+SAVES = """
+def save(net, opt, epoch, path):
+    LINES
+save(nn.Linear(3, 3), None, 3, "net.pt")
+"""
+CHECKPOINT = "state = {'epoch': epoch, 'net': net.state_dict()}"
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        (CHECKPOINT, [QUESTION]),
+        (f"{CHECKPOINT}\nprint(path)", [QUESTION]),
+        (f"{CHECKPOINT}\ntorch.save(net, path)", [QUESTION]),
+        ("state = {'net': net.state_dict(), 'opt': opt.state_dict()}\nprint('saved')", [QUESTION]),
+        ("state = dict(net=net.state_dict(), epoch=epoch)", [QUESTION]),
+        (f"if epoch > 1:\n    {CHECKPOINT}", [QUESTION]),
+        ("checkpoint = {'net': net.state_dict()}\nreturn net", [QUESTION]),
+        (f"for i in range(3):\n    {CHECKPOINT}", [QUESTION]),
+        (f"{CHECKPOINT}\ntorch.save(state, path)", []),
+        (f"{CHECKPOINT}\nreturn state", []),
+        (f"{CHECKPOINT}\nkept.append(state)", []),
+        (f"{CHECKPOINT}\nstate['opt'] = opt\ntorch.save(state, path)", []),
+        (f"{CHECKPOINT}\nexec('torch.save(state, path)')", []),
+        ("state = {'epoch': epoch}", []),
+        (f"{CHECKPOINT}\ndef later():\n    torch.save(state, path)\nreturn later", []),
+        ("best = net.state_dict()\nnet.load_state_dict(best)", []),
+    ],
+)
+def test_a_checkpoint_that_nothing_saves(lines: str, severities: list[Severity]) -> None:
+    assert told("VALUE001", SAVES.replace("LINES", textwrap.indent(lines, "    ").lstrip())) == severities

@@ -123,13 +123,17 @@ class SettledValues(ExpressionValues):
         and nothing out of sight is given the object between.
         """
         written = self.index.written.get(read.attr, [])
-        if len(written) != 1 or not isinstance(written[0][0], ast.Name) or written[0][1].how != "assign":
+        base, binding = written[0] if len(written) == 1 else (None, None)
+        if not isinstance(base, ast.Name) or binding is None or binding.how != "assign":
             return None
-        base, binding = written[0]
         line, scope = self.resolver.statement(binding.node), self.index.scope_of[held]
         is_same = base.id == held.id and self.index.scope_of[base] is scope
         block = self.index.parents.get(line)
-        if not is_same or block not in self._around(read) or line.lineno >= read.lineno:
+        if (
+            not is_same
+            or block not in [*self.module.home(read).ancestors(read)]
+            or line.lineno >= read.lineno
+        ):
             return None
         between = [
             call
@@ -140,9 +144,6 @@ class SettledValues(ExpressionValues):
         unseen = [each for each in between if self.resolver.functions.target(each) is None]
         rebound = [each for each in self.resolver.reaching(held) if each not in self.resolver.reaching(base)]
         return binding.value if not rebound and all(dotted(each.func) == "print" for each in unseen) else None
-
-    def _around(self, node: ast.AST) -> list[ast.AST]:
-        return [*self.module.home(node).ancestors(node)]
 
     def _is_set_by_text(self, owner: Class, name: str) -> bool:
         """Tell `setattr(self, name, value)` and `self.__dict__.update(options)` of a class, or of an object of it."""

@@ -9,7 +9,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Scope, dotted, last_part, method_of, receiver_of, walk
+from truestep.doctor.source.names import Function, Scope, dotted, last_part, method_of, receiver_of, walk
 from truestep.doctor.source.once import WITHOUT_END, each_once
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.unrun import scopes_of_trainings
@@ -87,8 +87,12 @@ def _stays_together(module: SourceModule, statement: ast.Expr) -> bool:
     scope = module.scope(statement)
     calls = module.directly_in(scope, ast.Call)
     is_applied = any(module.kind(each.func) == "module" and each.args for each in calls)
-    trains = scope in module.program.answer(scopes_of_trainings) or any(
-        method_of(each) == "backward" for each in calls
+    trains = any(method_of(each) == "backward" for each in calls) or (
+        scope in module.program.answer(scopes_of_trainings)
+        if isinstance(
+            scope, Function
+        )  # the top of a file is run where it is imported, but for `if __name__ == ...`
+        else any(each.learning_loops() for each in module.traces if each.root is scope)
     )
     if trains or not is_applied:
         return False
@@ -113,9 +117,15 @@ def _moves(home: SourceModule, call: ast.Call) -> bool:
     if method_of(call) in _TO_DEVICES:
         is_dropped = isinstance(home.parents[call], ast.Expr) and _is_tensor(home, receiver_of(call) or call)
         given += [] if is_dropped else (call.args or [call.func])
-    return any(
-        not any(getattr(part, "attr", "") == "device" and not home.qualify(part) for part in walk(each))
-        for each in given
+    return not all(_is_where_another_is(home, each) for each in given)
+
+
+def _is_where_another_is(home: SourceModule, device: ast.expr) -> bool:
+    """Tell `x.device`, be it handed on under a name."""
+    made = [each for each in home.definitions(device) if each is not None] or [device]
+    return all(
+        any(getattr(part, "attr", "") == "device" and not home.qualify(part) for part in walk(each))  # type: ignore[arg-type]
+        for each in made
     )
 
 

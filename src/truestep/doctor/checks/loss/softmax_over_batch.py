@@ -19,6 +19,7 @@ _MASKING = ("masked_fill", "masked_fill_", "mul", "div", "add")
 _DROPPING = operations(numbers="dropped")
 MAX_DEPTH = 3  # from a model to its last part
 _SOFTMAX = ("softmax", "log_softmax")
+_CHOOSING = ("argmax", "max", "topk")
 _LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 
 
@@ -53,6 +54,10 @@ class SoftmaxOverBatch(SourceCheck):
                 yield At(call, f"Its input is a {name} over dimension 0, the batch.", RISK)
         for softmax in dict.fromkeys(_at_ends(module)):
             yield At(softmax, "The model ends in a softmax over dimension 0, the batch.", RISK)
+        for softmax in _of_classes_chosen_later(module):
+            yield At(
+                softmax, "The softmax runs over dimension 0, and the class is chosen in dimension 1.", RISK
+            )
         for softmax in dict.fromkeys(_over_queries(module)):
             yield At(
                 softmax, "The softmax runs over the queries, and the values are summed over the keys.", RISK
@@ -66,6 +71,37 @@ class _Operand:
     node: ast.expr
     num_axes: int | None  # where that is known
     summed: int  # which of its axes is: -1 is the last
+
+
+def _of_classes_chosen_later(module: SourceModule) -> Iterator[ast.Call]:
+    """Yield the softmax over dimension 0 of which the greatest in dimension 1 is taken: a tensor with one axis has none."""
+    for call in module.all(ast.Call):
+        dim, given = _softmax_of(module, call)
+        if dim != 0 or given is None:
+            continue
+        statement = module.parents[call]
+        names = statement.targets if isinstance(statement, ast.Assign) else []
+        kept = [each.id for each in names if isinstance(each, ast.Name)]
+        reads = [read for name in kept for read in module.reads(name) if module.definitions(read) == [call]]
+        if any(_is_chosen_from(module, each) for each in [call, *reads]):
+            yield call
+
+
+def _is_chosen_from(module: SourceModule, use: ast.expr) -> bool:
+    """Tell `use.argmax(1)`, `torch.max(use, dim=1)` and `use.topk(5, 1)`."""
+    outer = module.parents[use]
+    if isinstance(outer, ast.Attribute):
+        call, name, place = module.parents[outer], outer.attr, 0
+    else:
+        call, place = outer, 1
+        name = last_part(outer.func) if isinstance(outer, ast.Call) else ""
+    if not isinstance(call, ast.Call) or name not in _CHOOSING:
+        return False
+    is_own = call.func is outer or (
+        use in call.args[:1] and (module.qualify(call.func) or "").startswith("torch.")
+    )
+    place += name == "topk"  # behind how many are taken
+    return is_own and literal(module, argument(call, place, "dim")) == 1
 
 
 def _over_queries(module: SourceModule) -> Iterator[ast.Call]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import is_none, is_self, walk
+from truestep.doctor.source.names import dotted, is_none, is_self, walk
 from truestep.doctor.source.uses import names_read, uses_of
 
 
@@ -41,6 +41,7 @@ class ParameterOverwritten(SourceCheck):
         if "torch" not in module.text:
             return
         for function in module.named_functions:
+            yield from _other_loaders(module, function)
             arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
             stored = _first_stores(module, function)
             for name in [each.arg for each in arguments if each.arg in stored]:
@@ -57,6 +58,35 @@ class ParameterOverwritten(SourceCheck):
                 if any(each not in [*function.args.defaults, *function.args.kw_defaults] for each in own):
                     text = f"{name!r} is replaced before anything reads what the caller gave."
                     yield At(stored[name], text, RISK)
+
+
+def _other_loaders(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[At]:
+    """Report a loop over a loader from outside of a function that is given another one, which nothing in it reads."""
+    read = names_read(function)
+    arguments = [*function.args.posonlyargs, *function.args.args, *function.args.kwonlyargs]
+    left = [
+        each.arg
+        for each in arguments
+        if each.arg not in read and not _is_asked_for(module, function, each.arg)
+    ]
+    calls = module.functions.callers(function) if left else []
+    for loop in module.directly_in(function, ast.For) if calls else ():
+        around = [each for each in walk(loop.iter) if _is_loader_of_file(module, each)]
+        for name in left if len(around) == 1 else ():
+            given = [each for call in calls if (each := argument_for(function, call, name)) is not None]
+            loaders = [each for each in given if module.kind(each) == "loader"]
+            if loaders and not any(dotted(each) == dotted(around[0]) for each in given):
+                text = f"The loop goes over {dotted(around[0])}, and nothing reads {name!r}, the loader that it is given."
+                yield At(around[0], text, RISK)
+
+
+def _is_loader_of_file(module: SourceModule, node: ast.AST) -> bool:
+    """Tell a loader that is no local variable: one of the file, or of the object."""
+    if isinstance(node, ast.Attribute):
+        return is_self(node.value) and module.kind(node) == "loader"
+    if not isinstance(node, ast.Name) or module.kind(node) != "loader":
+        return False
+    return module.names.owner(node.id, module.index.scope_of[node]) is module.tree
 
 
 def _is_its_default(function: ast.FunctionDef | ast.AsyncFunctionDef, name: str, value: ast.expr) -> bool:

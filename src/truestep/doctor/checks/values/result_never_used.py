@@ -58,6 +58,15 @@ class ResultNeverUsed(SourceCheck):
                 name = node.targets[0]
                 if (
                     isinstance(name, ast.Name)
+                    and _holds_states(node.value)
+                    and name.id not in names_read(function)
+                ):
+                    yield At(
+                        node, f"Nothing saves {name.id!r}, which holds the state of an object.", QUESTION
+                    )
+                    continue
+                if (
+                    isinstance(name, ast.Name)
                     and not name.id.startswith("_")
                     and _is_computation(module, node.value)
                     and (text := _lost(module, function, node, name.id)) is not None
@@ -86,6 +95,18 @@ def _lost(module: SourceModule, function: Function, node: ast.Assign, name: str)
             if any(line > (node.end_lineno or node.lineno) for line in later):
                 return f"Nothing uses {name!r}: what follows uses {place!r}, from which it is made."
     return None
+
+
+def _holds_states(value: ast.expr) -> bool:
+    """Tell what is put together for a checkpoint: `{"net": net.state_dict()}`, `dict(net=net.state_dict())`."""
+    parts: list[ast.expr | None] = []
+    if isinstance(value, ast.Dict):
+        parts = [*value.values]
+    elif isinstance(value, ast.Call) and dotted(value.func) == "dict":
+        parts = [each.value for each in value.keywords]
+    return any(
+        isinstance(each, ast.Call) and getattr(each.func, "attr", "") == "state_dict" for each in parts
+    )
 
 
 def _layer_of(module: SourceModule, value: ast.expr) -> str | None:
