@@ -77,7 +77,7 @@ def _ends_told_by(leaf: Any, tensors: dict[str, Tensor]) -> Iterator[Tensor]:
     sizes = {each.shape[1] for each in tensors.values() if each.ndim > 1}
     if leaf.ndim == 1 and int(leaf.max()) in sizes and 0 < int(leaf.min()) < int(leaf.max()):
         yield torch.arange(int(leaf.max()), device=leaf.device) >= leaf.unsqueeze(1)
-    for value in leaf[:, -1].unique().tolist() if leaf.ndim == 2 else ():
+    for value in sorted(set(leaf[:, -1].tolist())) if leaf.ndim == 2 else ():
         here = leaf == value
         behind = here.flip(1).long().cummin(1).values.flip(1).bool()
         runs = behind.sum(1)
