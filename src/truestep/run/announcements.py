@@ -117,3 +117,11 @@ def unfinished_body(cursor: RunCursor, saved: str) -> str:
         f"have done is not known. The state is in {saved}. If the training was over, call run.finish() before you leave the loop; "
         "to go on from here later, run.close()"
     )
+
+
+def body_left_undone(cursor: RunCursor, saved: str) -> str:
+    """Return what is said where code around a loop has caught what left a body, and the run ends there."""
+    return (
+        f"{cursor.body_left} left the body of step {cursor.step}, and was caught: what that body had still to do is not done, so "
+        f"it does not count. The state is in {saved}. If the training was over, call run.finish() where you catch it"
+    )

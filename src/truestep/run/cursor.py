@@ -186,6 +186,8 @@ class RunCursor:
     """Whether the loop over the epochs was left by `break` or `return`, as far as can be seen."""
     steps_failed: str = ""
     """The exception that left the loop over the steps in the middle of a body, and where."""
+    body_left: str = ""
+    """The exception that left the body of the newest batch undone, and where; as long as the loop is not gone on with."""
     left: bool = False
     """Whether a loop was left before its last batch, and nothing has followed yet."""
     epochs: object | None = None
@@ -199,6 +201,11 @@ class RunCursor:
         self.done = self.step
         for stream in self.streams.values():
             stream.crossed = stream.crossed or (stream.beside and stream.reader is not None)
+
+    @property
+    def is_half_done(self) -> bool:
+        """Whether the body of the newest batch had still something to do, and nobody has said that the training is over."""
+        return self.half_done or (bool(self.body_left) and not self.finished)
 
     def go_on(self) -> None:
         """Something follows on a loop that was left: its pass is over, as it was meant to be."""
@@ -222,7 +229,7 @@ class RunCursor:
         # asked first: it is what `epochs` says, which is forgotten here
         in_epochs = self.in_epochs
         self.left, self.leader, self.epochs, self.in_epoch_body = False, None, None, False
-        self.steps_failed = ""
+        self.steps_failed = self.body_left = ""
         for stream in self.streams.values():
             stream.take_up(body=in_epochs)
 
@@ -295,7 +302,7 @@ class RunCursor:
         """Go on to the next epoch."""
         # a loop that was left in this epoch is over with it
         self.go_on()
-        self.leader, self.done = None, self.step
+        self.leader, self.done, self.body_left = None, self.step, ""
         self.epoch += 1
         for stream in self.streams.values():
             stream.end_epoch()

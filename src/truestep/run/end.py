@@ -9,7 +9,7 @@ from typing import Protocol
 
 from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
 from truestep.core.trials import TrialOver
-from truestep.run.announcements import interrupted_body, run_taken_over, unfinished_body
+from truestep.run.announcements import body_left_undone, interrupted_body, run_taken_over, unfinished_body
 from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
 from truestep.run.moments import SaveMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
@@ -212,19 +212,27 @@ class RunEnd:
         if (error := self.error_on_its_way) is not None:
             self.crashed(error)
         elif self.owner.is_this_process:
-            self._close(complete=self._is_whole if only_whole else not self._run.cursor.half_done)
+            self._close_told(complete=self._is_whole if only_whole else not self._run.cursor.is_half_done)
 
     @property
     def _is_whole(self) -> bool:
         """Whether a run can go on from what stands here, wherever its code left its loop."""
-        half_done = self._run.cursor.half_done or not self._saver.bodies.is_whole
+        half_done = self._run.cursor.is_half_done or not self._saver.bodies.is_whole
         return self._moments.is_end_resumable and not half_done
 
     def process_ends(self) -> None:
         """The process ends, and nobody closed the run."""
-        complete = self._is_whole
-        if (saved := self._close(complete=complete)) and not complete:
-            self._run.screen.say(unfinished_body(self._run.cursor, saved))
+        cursor, complete = self._run.cursor, self._is_whole
+        saved = self._close_told(complete=complete)
+        if saved and not complete and not cursor.body_left:
+            self._run.screen.say(unfinished_body(cursor, saved))
+
+    def _close_told(self, *, complete: bool) -> str:
+        """Close the run, and say where a body counts as not done since an exception has left it that nobody told of."""
+        saved, cursor = self._close(complete=complete), self._run.cursor
+        if saved and not complete and cursor.body_left:
+            self._run.screen.say(body_left_undone(cursor, saved))
+        return saved
 
     def _close(self, *, complete: bool) -> str:
         """Close the run; return where its state was saved, if it had to be."""

@@ -15,6 +15,7 @@ from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
 from truestep.run.ended_loop import NotingWhatEndsLoop
+from truestep.run.left_body import what_left_body
 from truestep.run.notebook import is_interactive_session
 from truestep.run.rank_data import RunRankData
 from truestep.run.session import RunSession
@@ -134,6 +135,8 @@ class RunLoop:
 
     def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
         self._session.pass_begun(stream, leads=leads)
+        if leads:
+            self._run.cursor.body_left = ""
         if stream.source.lists:
             self._look_at_lists(stream, whole=True)
         if leads:
@@ -178,6 +181,8 @@ class RunLoop:
         cursor = self._run.cursor
         is_late = stream.reader not in (reader, None)  # it has no part in the pass that is read now
         if stream.reader is reader:
+            if leads and stream.in_body:
+                cursor.body_left = what_left_body(sys._getframe(1))
             self._loop_left_early(stream)
         if cursor.leader is stream and (stream.finished or cursor.cut):
             cursor.leader = None

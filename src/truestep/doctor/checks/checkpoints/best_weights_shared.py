@@ -3,6 +3,8 @@
 
 import ast
 from collections.abc import Iterator
+from functools import partial
+from itertools import takewhile
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
@@ -58,8 +60,10 @@ class BestWeightsShared(SourceCheck):
         for call in module.method_calls("state_dict"):
             target = _kept_under(module, call)
             assert isinstance(call.func, ast.Attribute)
-            loops = [each for each in module.ancestors(call) if each in training]
-            if target is None or (loops and is_made_anew(module, loops[-1], call.func.value)):
+            around = [each for each in module.ancestors(call) if each in training]
+            # what an outer loop makes anew is trained in the inner ones alone
+            loops = list(takewhile(partial(_trains_on, module, call.func.value), around))
+            if target is None or (around and not loops):
                 continue
             kind = module.kind(call.func.value)  # a schedule's and a scaler's are numbers
             is_kept = (
@@ -80,6 +84,10 @@ class BestWeightsShared(SourceCheck):
         if "copy" not in imported_names(module):
             raise SourceRewriteError
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
+
+
+def _trains_on(module: SourceModule, model: ast.expr, loop: ast.AST) -> bool:
+    return not is_made_anew(module, loop, model)
 
 
 def _is_by_count(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:

@@ -3,13 +3,14 @@
 
 import ast
 from collections.abc import Iterator
+from itertools import takewhile
 
 from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import is_self, last_part
+from truestep.doctor.source.names import is_self, last_part, walk
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.uses import is_behind_exit
 from truestep.doctor.source.values import argument, value_origins
@@ -23,6 +24,7 @@ _LENGTH_KEPT = operations(shape="same broadcast") | frozenset(
 )
 _KNOWN = ("torch", "numpy", "pandas", "tensorflow")  # whose methods of these names change nothing
 _REDUCED = operations(numbers="averaged reduced")
+_NOT_OF_OPERATIONS = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration"))
 _NOTED = 4  # values that a page shows and drops
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
@@ -146,10 +148,25 @@ def _is_place(node: ast.expr) -> bool:
 
 def _is_tried(module: SourceModule, statement: ast.stmt) -> bool:
     """Tell what is only done to see whether it raises, or how long it takes."""
-    tried = any(isinstance(each, ast.Try) for each in module.ancestors(statement))
     scope = module.scope(statement)
     name = getattr(scope, "name", "").lower()
+    within = takewhile(lambda each: each is not scope, module.ancestors(statement))
+    tried = any(isinstance(each, ast.Try) and _is_a_trial(module, each) for each in within)
     return tried or "test" in name or "bench" in name or "check" in name
+
+
+def _is_a_trial(module: SourceModule, block: ast.Try) -> bool:
+    """Tell a block that waits for what an operation raises: not one around a whole training, nor one for Ctrl+C alone."""
+    training = module.program.training_loops()
+    if any(each in training for part in block.body for each in walk(part)):
+        return False
+    named = [each.type for each in block.handlers]
+    return any(each is None or not set(_names_in(each)) <= _NOT_OF_OPERATIONS for each in named)
+
+
+def _names_in(caught: ast.expr) -> list[str]:
+    each = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    return [last_part(part) or "" for part in each]
 
 
 def _writes_elsewhere(call: ast.Call) -> bool:
