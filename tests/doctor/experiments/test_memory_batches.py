@@ -93,7 +93,7 @@ for epoch in range(6):
     opt.step()
 """
     watch = watched(STEP + code, ("REL004",))
-    assert [each.message.split(" made")[0] for each in watch.findings] == ["item ['weights'] of the batch"]
+    assert [each.message.split(" has")[0] for each in watch.findings] == ["item ['weights'] of the batch"]
 
 
 MEETING = {

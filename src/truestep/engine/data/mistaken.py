@@ -51,7 +51,7 @@ def _module(data: Any) -> str | None:
     if not isinstance(data, nn.Module) or isinstance(data, Dataset):
         return None
     return (
-        f"data is a {type(data).__name__}, a model and not data. A model goes to run.learner(model, optimizer); here write "
+        f"data is {a_type(data)}, a model and not data. A model goes to run.learner(model, optimizer); here write "
         "run.data(data_set, batch_size=64)."
     )
 

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
+from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.bootstraps import differences_behind, nodes_behind, products_behind
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.signs import operation_of_node, shape_of_node
@@ -29,9 +30,7 @@ if TYPE_CHECKING:
 _DIFFERENCES = ("sub", "rsub", "subtract")
 _PRODUCTS = ("mul", "rmul", "multiply", "div", "truediv", "true_divide", "divide")
 _OF_LAYERS = ("Addmm", "Mm", "Linear", "Convolution", "Bmm")
-_FACTORIES = {
-    f"torch.{name}" for name in ("arange", "linspace", "logspace", "ones", "zeros", "full", "tensor")
-}
+_FACTORIES = {f"torch.{name}" for name in operations(numbers="filled copied", shape="sized counted given")}
 _MOST = 16  # differences of one step that are kept
 ELEMENTWISE = losses(target="numbers")
 
