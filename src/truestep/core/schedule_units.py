@@ -9,7 +9,6 @@ from torch.optim import Optimizer, lr_scheduler
 from torch.optim.lr_scheduler import LRScheduler, ReduceLROnPlateau
 
 from truestep.core.errors import OptionError
-from truestep.core.wording import a_type
 
 Unit = Literal["update", "epoch"]
 
@@ -39,15 +38,6 @@ class Counting:
 
     factory: ScheduleFactory
     unit: Unit
-
-    def __post_init__(self) -> None:
-        """Refuse a schedule or an optimizer that is made already."""
-        if not callable(self.factory):
-            call = "ts.per_epoch" if self.unit == "epoch" else "ts.per_update"
-            raise OptionError(
-                f"{call} was given {a_type(self.factory)}, and takes a function that makes a schedule of the learner's optimizer: "
-                f"{call}(lambda o: torch.optim.lr_scheduler.StepLR(o, step_size=30))."
-            )
 
     def __call__(self, optimizer: Optimizer) -> LRScheduler | Plateau:
         """Make the schedule."""

@@ -37,6 +37,7 @@ from truestep.engine.side_effects import (
 from truestep.engine.splitting import BatchCutting, BatchSplitting, balanced_micro_batches
 from truestep.engine.step import apply_step, decide_steps
 from truestep.engine.strategies import AttemptTakenBackError, BatchPlacing
+from truestep.engine.strategies.base import BatchLender
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 from truestep.engine.unread_batch import tell_of_unread_batch
@@ -178,7 +179,7 @@ def accumulate_gradients(
     """Compute the loss and its gradient, of the whole batch at once or part by part."""
     sizes, counting, done = cutting.sizes, cutting.counting, 0
     sums = LossTotals(expected=placed.total, outputs_dim=counting.split.dim if counting.split else 0)
-    lent = _lent_example(placed, batch, counting)
+    lent = _lent_example(placed.lender, placed.num_here, batch, counting) if placed.lender else None
     if placed.num_calls > cutting.num_calls:
         cutting = cutting._replace(num_calls=placed.num_calls)
     shares = plan.hooks.division.shares_batches
@@ -207,12 +208,10 @@ def accumulate_gradients(
     return sums
 
 
-def _lent_example(placed: BatchPlacing, batch: Batch, counting: BatchCounting) -> Batch | None:
-    if placed.lender is None:
-        return None
-    if placed.num_here == 0:
+def _lent_example(lender: BatchLender, num_here: int, batch: Batch, counting: BatchCounting) -> Batch:
+    if num_here == 0:
         refuse_graph_without_example(batch)
-    return placed.lender.example(batch, counting)
+    return lender.example(batch, counting)
 
 
 def _compute(

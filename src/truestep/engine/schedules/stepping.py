@@ -230,7 +230,11 @@ def check_schedule_factory(factory: Any, learner: str) -> None:
         check_schedule_factory(factory.factory, learner)
         return
     if not callable(factory):
-        shown = f"{type(factory).__name__}(...)" if isinstance(factory, LRScheduler) else repr(factory)
+        shown = (
+            f"{type(factory).__name__}(...)"
+            if isinstance(factory, LRScheduler | Optimizer)
+            else repr(factory)
+        )
         raise OptionError(
             f"schedule={shown} of {learner!r} is no function that makes a schedule. The optimizer is made after the "
             f"module is on its device, and its schedule after it: write schedule={_instead_of(factory)}."
