@@ -3,6 +3,7 @@
 
 import contextlib
 import itertools
+import signal
 import sys
 
 import pytest
@@ -202,3 +203,21 @@ def test_an_epoch_that_goes_on_without_the_rest_of_a_pass_counts(tmp_path, capsy
     training.run.close()
     assert checkpoint_overview(tmp_path / "run")[0].summary.complete
     assert "left the body" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("signals", [1, 2])
+def test_a_second_signal_that_a_body_catches_leaves_that_body_to_be_done_again(tmp_path, capsys, signals):
+    class Asked(Counting):
+        def update(self, batch):
+            with contextlib.suppress(KeyboardInterrupt):
+                for _ in range(signals * (self.run.step == 3)):
+                    signal.raise_signal(signal.SIGINT)
+                super().update(batch)
+
+    stopped = Asked(tmp_path / "run")
+    with pytest.raises(SystemExit):
+        stopped.go()
+    again = Counting(tmp_path / "run")
+    again.go()
+    assert (again.steps[0], again.run.state["seen"]) == ({1: 4, 2: 3}[signals], 10)
+    assert ("a second signal came" in capsys.readouterr().err) is (signals == 2)

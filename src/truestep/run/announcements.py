@@ -119,6 +119,16 @@ def unfinished_body(cursor: RunCursor, saved: str) -> str:
     )
 
 
+def stopped_as_asked(directory: object, cursor: RunCursor, saved: str, *, complete: bool) -> str:
+    """Return what is said where a signal has stopped a run between two batches, as it asked."""
+    if complete:
+        return f"stopped as asked after step {cursor.done}; saved {saved}. A run in {directory} goes on from there."
+    return (
+        f"stopped as asked after step {cursor.done}, within which a second signal came and was caught: what it broke off may not "
+        f"be done, so that step does not count. Saved {saved}. To be stopped between two steps, send one signal"
+    )
+
+
 def body_left_undone(cursor: RunCursor, saved: str) -> str:
     """Return what is said where code around a loop has caught what left a body, and the run ends there."""
     return (

@@ -9,7 +9,13 @@ from typing import Protocol
 
 from truestep.core.errors import CheckpointError, RankError, RunDirectoryError
 from truestep.core.trials import TrialOver
-from truestep.run.announcements import body_left_undone, interrupted_body, run_taken_over, unfinished_body
+from truestep.run.announcements import (
+    body_left_undone,
+    interrupted_body,
+    run_taken_over,
+    stopped_as_asked,
+    unfinished_body,
+)
 from truestep.run.endings import LoopEndings, end_all, error_identity, explain_loop_error, noting_error
 from truestep.run.moments import SaveMoments
 from truestep.run.notebook import end_process_or_cell, is_interactive_session
@@ -60,7 +66,7 @@ class RunEnd:
         """In a forked process: undo what is in place, so that nothing there acts for the run."""
         self.endings.release()
         self._signals.release()
-        self._signals.requested = None
+        self._signals.granted()
         self._run.screen.silence()
         HOLDERS.pop(os.path.realpath(self._run.directory), None)
 
@@ -101,16 +107,16 @@ class RunEnd:
 
         Return where `only_if` finds, when the state has been taken, that a run could not go on from it.
         """
-        status = self._signals.exit_status
-        if (saved := self._saver.save_now(f"signal {self._signals.requested}", only_if=only_if)) is None:
+        status, complete = self._signals.exit_status, not self._signals.insisted
+        reason = f"signal {self._signals.requested}"
+        if (saved := self._saver.save_now(reason, complete=complete, only_if=only_if)) is None:
             return
         # before the words, which are a promise: all is on disk and the lock is free
         self._finish()
         self._run.screen.say(
-            f"stopped as asked after step {self._run.cursor.done}; saved {saved}. A run in "
-            f"{self._run.directory} goes on from there."
+            stopped_as_asked(self._run.directory, self._run.cursor, saved, complete=complete)
         )
-        self._signals.requested = None
+        self._signals.granted()
         if is_interactive_session():
             self._run.cursor.take_up()
         end_process_or_cell(status)

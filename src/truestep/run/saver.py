@@ -156,10 +156,12 @@ class RunSaver:
         for learner in self._run.context.learners.values():
             learner.switches.note_exit()
 
-    def save_now(self, reason: str, *, only_if: Callable[[], bool] | None = None) -> str | None:
-        """Save at once, wait until it is on disk, and return the checkpoints' path; None where `only_if` said no."""
-        saved = self._save(reason, only_if=only_if)
-        return self._newest_folder() if saved else None
+    def save_now(
+        self, reason: str, *, complete: bool = True, only_if: Callable[[], bool] | None = None
+    ) -> str | None:
+        """Save at once, wait until it is on disk, and return where it is; None where `only_if` said no."""
+        saved = self._save(reason, complete=complete, only_if=only_if)
+        return self._where_saved(complete=complete) if saved else None
 
     def save_at_end(self, reason: str, *, complete: bool = True) -> str:
         """Save where the run stands, at its end; return where it is, and what the next start goes on from."""

@@ -25,13 +25,16 @@ class StopSignals:
         self.requested: int | None = None
         self.requested_at: float | None = None
         """The moment of `time.monotonic` when it came; another rank's is taken up later."""
+        self.insisted = False
+        """Whether another one came, which broke into whatever ran; code there may have caught what that raised, and gone on."""
         self.process = os.getpid()
 
     def listen(self) -> None:
         """Take the signals over; only a main thread can."""
         if threading.current_thread() is not threading.main_thread() or self in _listening:
             return
-        self.requested, self.requested_at, self.process = None, None, os.getpid()
+        self.granted()
+        self.requested_at, self.process = None, os.getpid()
         _listening.append(self)
         for number in self._statuses:
             previous = signal.getsignal(number)
@@ -39,6 +42,10 @@ class StopSignals:
             if number not in _replaced and previous is not None and previous is not signal.SIG_IGN:
                 _replaced[number] = previous
                 signal.signal(number, _handle)
+
+    def granted(self) -> None:
+        """What was asked for is done, or nothing was."""
+        self.requested, self.insisted = None, False
 
     def release(self) -> None:
         """Give the signals back to whoever had them; only the main thread can: until then, what comes is passed on."""
@@ -82,6 +89,8 @@ def _handle(number: int, _frame: FrameType | None) -> None:
         told[-1].requested, told[-1].requested_at = number, time.monotonic()
         return
     # The second time it is an order: nobody is asked any more, and it goes where it would have gone without us.
+    for each in told:
+        each.insisted = True
     if told:
         _listening.clear()
     _give_back()
