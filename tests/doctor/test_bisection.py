@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+import truestep as ts
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import selection_of
 
@@ -75,6 +76,23 @@ def test_the_operation_in_which_examples_meet_is_named(kind):
     (message,) = message_of("DATA015", Net(Applied(MIXING[kind])), (x,), y)
     assert f"they first meet in {FIRST[kind]} at test_bisection.py:" in message.replace("tests/doctor/", "")
     assert "(model.middle)" in message
+
+
+@pytest.mark.parametrize("kind", [None, "softmax", "sub", "div"])
+@pytest.mark.parametrize("draw", [ts.randn, ts.rand])
+def test_numbers_that_a_run_draws_for_each_example_mix_none(tmp_path, draw, kind):
+    mix = MIXING.get(kind, lambda x: x)
+    run = ts.Run(tmp_path / "run", seed=0, progress=False, quiet=True, doctor=False)
+    net = run.learner(
+        Net(Applied(lambda x: mix(x + draw(*x.shape)))), lambda p: torch.optim.SGD(p, lr=0.1), name="net"
+    )
+    with Watch(WatchOptions(selection_of(["DATA015"], ()), probe=True)) as watch:
+        for _ in run.steps(6):
+            net.update(lambda x: net(x).square().mean(1), torch.randn(16, 6))
+    run.close()
+    found = [each.message for each in watch.findings]
+    assert len(found) == (kind is not None)
+    assert all(f"they first meet in {FIRST[kind]} at" in each for each in found), found
 
 
 class Recurrent(nn.Module):

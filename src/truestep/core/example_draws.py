@@ -256,6 +256,11 @@ _open: dict[int, ExampleDraws] = {}
 """By thread what was opened last in it, which knows what was open before."""
 
 
+def draw_from_stream() -> None:
+    """Let `ts.rand` and `ts.randn` draw from torch's stream within updates that are under way: in a copy of the process alone."""
+    _open.clear()
+
+
 def _draws_here() -> ExampleDraws | None:
     """Return those of this thread's update, or in a backward, for which a device has a thread of its own, the newest."""
     if not _open:

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
 
+from truestep.core.example_draws import draw_from_stream
 from truestep.doctor.runtime.frames import path_in_finding, watched_user_line
 from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_tensors
 from truestep.doctor.runtime.operations import WatchedOperationMode
@@ -55,6 +56,7 @@ class ProbePassage:
         self._known: dict[int, ProbedValue] = {}
         self._alive: list[Tensor] = []  # so that no identity comes again
         self._bytes = 0
+        draw_from_stream()  # an update's own draws would be other numbers in each passage
         torch.manual_seed(seed)
         random.seed(seed)  # in a sealed child: whether a decoder is taught is often asked of Python's
         np.random.seed(seed)
