@@ -114,6 +114,8 @@ class RunSession:
         if resumed is None:
             share_run_weights(run.context)
             self._made_before.look(run)
+        else:  # it may be that nothing is left of the loop, and code behind it switches modes for a last evaluation
+            self._saver.loop_left()
         self._run.has_begun = True  # only now: a run that could not be restored must not save what it holds
         self.beside.begin()
         if run.edits and run.is_main:  # what the code has changed is its configuration from now on
