@@ -400,19 +400,21 @@ def test_what_is_switched_behind_a_loop_that_was_left_is_not_of_the_loop(tmp_pat
         assert all(trained_in)
 
 
+def state_behind_last_evaluation(folder):
+    run = ts.Run(folder, seed=0, device="cpu", progress=False, quiet=True)
+    net = run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+    source = run.data(torch.ones(6, 3), batch_size=3)
+    with run:
+        for _ in run.epochs(1):
+            for rows in run.batches(source):
+                net.update(lambda rows: net(rows)[:, 0].square(), rows)
+    net.eval()
+    return net.training_state()
+
+
 def test_a_start_that_has_nothing_left_keeps_the_modes_of_the_loop(tmp_path):
-    states = []
-    for _ in range(2):
-        run = ts.Run(tmp_path / "run", seed=0, device="cpu", progress=False, quiet=True)
-        net = run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
-        source = run.data(torch.ones(6, 3), batch_size=3)
-        with run:
-            for _ in run.epochs(1):
-                for rows in run.batches(source):
-                    net.update(lambda rows: net(rows)[:, 0].square(), rows)
-        net.eval()  # for a last evaluation
-        states.append(net.training_state())
-    assert states[1]["settings"] == states[0]["settings"]
+    first, second = (state_behind_last_evaluation(tmp_path / "run") for _ in range(2))
+    assert second["settings"] == first["settings"]
 
 
 def test_modes_that_the_code_begins_with_are_used_and_named(tmp_path, capsys):
