@@ -19,7 +19,6 @@ from pathlib import Path
 import psutil
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
-from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, settings
 from support import huge_pages
 
@@ -32,8 +31,6 @@ settings.load_profile("truestep")
 
 # pytest's own, one that torch sets when an optimizer is first used, and two that scikit-learn sets when it is imported
 NOT_OURS = ("PYTEST_CURRENT_TEST", "TORCHINDUCTOR_CACHE_DIR", "KMP_DUPLICATE_LIB_OK", "KMP_INIT_AT_FORK")
-# as the system keeps them: to decode some forty names and values, twice a test, takes a tenth of a short test's time
-_VARIABLES, _NOT_OURS = os.environ._data, frozenset(map(os.environ.encodekey, NOT_OURS))
 WATCHED_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGUSR1)
 
 # Under nohup, and in the background of a script, signals are ignored, and children inherit that: those that are started here have
@@ -66,7 +63,7 @@ atexit.register(CACHE.cleanup)
 
 def _left_behind() -> dict[str, object]:
     return {
-        "environment": {key: value for key, value in _VARIABLES.items() if key not in _NOT_OURS},
+        "environment": {key: value for key, value in os.environ.items() if key not in NOT_OURS},
         "threads": {thread.name for thread in threading.enumerate() if not thread.daemon},
         "excepthook": sys.excepthook,
         "signals": {number: signal.getsignal(number) for number in WATCHED_SIGNALS},
@@ -163,16 +160,6 @@ def _is_test_file(module) -> bool:
     return file.name.startswith("test_") and HERE in file.parents
 
 
-@pytest.hookimpl(wrapper=True)
-def pytest_collection():
-    """What is collected lives: a collector that looks through it time and again finds nothing."""
-    gc.disable()
-    try:
-        return (yield)
-    finally:
-        gc.enable()
-
-
 def pytest_collection_finish():
     """Of the test files one is loaded at a time: they are a user's code, which a run hashes and the doctor searches."""
     for name in [name for name, module in sys.modules.items() if _is_test_file(module)]:
@@ -213,25 +200,6 @@ def pytest_runtest_protocol(item, nextitem):
             sys.modules.pop(module.__name__, None)
 
 
-def _nobody_asks_for_phases(option) -> bool:
-    """Whether only a test's outcome is shown: neither how long each of its phases took, nor a file of them."""
-    return not (option.durations or getattr(option, "xmlpath", None) or option.setupshow)
-
-
-@pytest.hookimpl(tryfirst=True, specname="pytest_runtest_protocol")
-def pytest_runtest_protocol_in_a_worker(item, nextitem):
-    """A worker of pytest-xdist tells a test's outcome in two messages: of six that it sends, four say that all went well.
-
-    Each takes a millisecond of processor time, here and in the process that all workers tell.
-    """
-    if not hasattr(item.config, "workerinput") or not _nobody_asks_for_phases(item.config.option):
-        return None
-    for report in runtestprotocol(item, nextitem=nextitem, log=False):
-        if report.when == "call" or not report.passed:
-            item.ihook.pytest_runtest_logreport(report=report)
-    return True
-
-
 def _collect_if_few_files_are_left() -> None:
     """What the frames of a caught error hold, a loader's pipes say, is closed when it is collected: under `ulimit -n 64` before."""
     if 0 < MOST_FILES // 3 < len(open_descriptors()):
@@ -239,20 +207,19 @@ def _collect_if_few_files_are_left() -> None:
 
 
 @pytest.fixture(autouse=True)
-def nothing_leaks():
+def nothing_leaks(request):
     _collect_if_few_files_are_left()
     before = _left_behind()
     children = _children()
     yield
     after = _left_behind()
     changed = {name: (before[name], after[name]) for name in before if before[name] != after[name]}
-    test = os.environ["PYTEST_CURRENT_TEST"]  # to ask for `request` takes 0.1 ms
-    assert not changed, f"{test} leaked: {changed}"
+    assert not changed, f"{request.node.nodeid} leaked: {changed}"
     stray = [pid for pid in _children() - children if _is_stray(pid)]
-    assert not stray, f"{test} left processes: {stray}"
+    assert not stray, f"{request.node.nodeid} left processes: {stray}"
     torch = sys.modules.get("torch")
     if torch is not None and torch.distributed.is_available():
-        assert not torch.distributed.is_initialized(), f"{test} left a process group"
+        assert not torch.distributed.is_initialized(), f"{request.node.nodeid} left a process group"
 
 
 class Logged(logging.Handler):

@@ -1,12 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests' own schedule: by group as xdist's, and by file; what a worker tells of a test; a slice has every value it can."""
+"""The tests' own schedule gives each worker what xdist's gives it, in the same order; and a slice has every value it can."""
 
 from types import SimpleNamespace
 
 import pytest
 
 pytest.importorskip("xdist")
-from support import schedule as own
 from support.schedule import LinearGroupScheduling
 from xdist.scheduler import LoadGroupScheduling
 
@@ -44,43 +43,11 @@ def run_of(kind):
     return ran, schedule.tests_finished, schedule.has_pending
 
 
-def test_where_all_tests_are_given_one_by_one_each_worker_runs_what_xdist_would_give_it():
+def test_each_worker_runs_what_xdist_would_give_it():
     ours = run_of(LinearGroupScheduling)
     assert ours == run_of(LoadGroupScheduling)
     assert sorted([*ours[0]["slow"], *ours[0]["fast"]]) == sorted(TESTS)
     assert ours[1:] == (True, False)
-
-
-def test_a_part_of_a_file_is_run_by_one_worker_in_its_order(monkeypatch):
-    """The last tests are given one by one, and what is in a group goes with its group."""
-    monkeypatch.setattr(own, "TOGETHER", 3)
-    monkeypatch.setattr(own, "ALONE", 12)
-    ran, *ended = run_of(LinearGroupScheduling)
-    assert sorted([*ran["slow"], *ran["fast"]]) == sorted(TESTS)
-    assert ended == [True, False]
-    places = {test: (name, place) for name, tests in ran.items() for place, test in enumerate(tests)}
-    for begin in range(0, len(TESTS) - 12, 3):
-        part = [places[test] for test in TESTS[begin : begin + 3] if "@" not in test]
-        assert part == [(part[0][0], part[0][1] + more) for more in range(len(part))]
-    apart = {places[test][0] for test in TESTS[-9:]}
-    assert apart == {"slow", "fast"}
-
-
-@pytest.mark.parametrize("wrong", ["setup", "call", "teardown", None])
-def test_a_worker_tells_what_came_of_a_test_and_no_phase_beside_it_that_went_well(wrong, pytestconfig):
-    """A phase that did not go well is told in any case; whoever asks for times, or a file of all, is told everything."""
-    conftest = next(each for each in pytestconfig.pluginmanager.get_plugins() if hasattr(each, "Logged"))
-    phases = ["setup", *["call"] * (wrong != "setup"), "teardown"]
-    reports = [SimpleNamespace(when=phase, passed=phase != wrong) for phase in phases]
-    told, ihook = [], SimpleNamespace(pytest_runtest_logreport=lambda report: told.append(report.when))
-    option = SimpleNamespace(durations=None, setupshow=False)
-    item = SimpleNamespace(config=SimpleNamespace(workerinput={}, option=option), ihook=ihook)
-    with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(conftest, "runtestprotocol", lambda *_, **__: reports)
-        assert conftest.pytest_runtest_protocol_in_a_worker(item, None) is True
-        option.durations = 5
-        assert conftest.pytest_runtest_protocol_in_a_worker(item, None) is None
-    assert told == [phase for phase in phases if phase == "call" or phase == wrong]
 
 
 @pytest.mark.xdist_group("schedule")

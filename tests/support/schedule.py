@@ -1,7 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which worker of pytest-xdist runs which test: by group (`--dist loadgroup`), else by file, in a time linear in their number."""
-
-from itertools import groupby
+"""Which worker of pytest-xdist runs which test: by group, as `--dist loadgroup` does, in a time that is linear in their number."""
 
 from xdist.scheduler import LoadGroupScheduling
 
@@ -11,10 +9,6 @@ def write_group_behind_name(item):
     group = item.get_closest_marker("xdist_group")
     if group is not None and hasattr(item, "_id"):
         item._id = type(item._id).parse(f"{item.nodeid}@{group.args[0]}")
-
-
-TOGETHER = 32  # tests of a file that one worker is given at once: what a file builds and keeps, both would build else
-ALONE = 300  # the last tests of all are given one by one, so that the workers end at once
 
 
 class PlacedTests(list):
@@ -28,31 +22,16 @@ class PlacedTests(list):
         return self._places[test]
 
 
-def _parts_of_files(tests):
-    """Yield each test with the name of the part of its file that it is in."""
-    for file, found in groupby(tests, key=lambda test: test.split("::")[0]):
-        for place, test in enumerate(found):
-            yield test, f"{file} {place // TOGETHER}"
-
-
 class LinearGroupScheduling(LoadGroupScheduling):
     """Forgets a group that is done: xdist counts what each worker was ever given, at each test's end, and looks for its number.
 
     Of 16,000 tests this took 15 s of processor time, beside two workers on two cores.
     """
 
-    def __init__(self, *given):
-        super().__init__(*given)
-        self._parts = {}
-
     def add_node_collection(self, node, collection):
         super().add_node_collection(node, collection)
-        self._parts = self._parts or dict(_parts_of_files(collection[:-ALONE]))
         if node in self.registered_collections:
             self.registered_collections[node] = PlacedTests(self.registered_collections[node])
-
-    def _split_scope(self, nodeid):
-        return super()._split_scope(nodeid) if "@" in nodeid else self._parts.get(nodeid, nodeid)
 
     def mark_test_complete(self, node, item_index, duration=0):
         test = self.registered_collections[node][item_index]
