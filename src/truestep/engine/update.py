@@ -208,7 +208,7 @@ def accumulate_gradients(
     return sums
 
 
-def _lent_example(lender: BatchLender, num_here: int, batch: Batch, counting: BatchCounting) -> Batch:
+def _lent_example(lender: BatchLender, num_here: int | None, batch: Batch, counting: BatchCounting) -> Batch:
     if num_here == 0:
         refuse_graph_without_example(batch)
     return lender.example(batch, counting)
