@@ -182,9 +182,7 @@ def test_a_process_without_an_example_refuses_a_batch_with_a_graph():
     """What another process lends has no graph: such a loss "has no gradient", which names nothing that was done wrong."""
     scored, labels = nn.Linear(3, 2)(X)[:0], torch.zeros(0, dtype=torch.long)
     lender = SimpleNamespace(example=lambda batch, counting: "lent")
-    nothing_here = SimpleNamespace(lender=lender, num_here=0)
     with pytest.raises(ts.LossError, match="this process has no example of the batch"):
-        _lent_example(nothing_here, (scored, labels), None)
-    assert _lent_example(nothing_here, (scored.detach(), labels), None) == "lent"
-    assert _lent_example(SimpleNamespace(lender=lender, num_here=1), (scored, labels), None) == "lent"
-    assert _lent_example(SimpleNamespace(lender=None, num_here=0), (scored, labels), None) is None
+        _lent_example(lender, 0, (scored, labels), None)
+    assert _lent_example(lender, 0, (scored.detach(), labels), None) == "lent"
+    assert _lent_example(lender, 1, (scored, labels), None) == "lent"

@@ -626,8 +626,6 @@ def test_an_update_of_a_closed_runs_learner_in_the_loop_of_another(tmp_path, cap
     ("use", "said"),
     [
         (lambda run: ts.use_gpus("0,1"), "ts.use_gpus(count="),
-        (lambda run: ts.per_epoch(torch.optim.SGD([nn.Parameter(DATA)], lr=0.1)), "ts.per_epoch(lambda o:"),
-        (lambda run: ts.per_update("cosine"), "ts.per_update(lambda o:"),
         (lambda run: ts.explain_errors(nn.Linear(1, 1)), "write ts.explain_errors()"),
         (lambda run: ts.split_along(DATA, 1), "write ts.split_along(dim)"),
         (lambda run: run.data(nn.Linear(1, 1), batch_size=2), "run.learner(model, optimizer)"),

@@ -79,9 +79,9 @@ def folder_of_loop_without_learners() -> Path | None:
 
 
 def folder_of_loop() -> Path | None:
-    """Return the directory of a run of this process whose loop runs."""
+    """Return the directory of the run of this process whose loop runs; of several the newest."""
     found = [key for key, each in [*HOLDERS.items()] if getattr(each, "loops", False)]
-    return Path(found[0]) if found else None
+    return Path(found[-1]) if found else None
 
 
 def refuse_later_process_group(world_size: int, strategy: str) -> None:
