@@ -102,7 +102,7 @@ class PaddingMatters(StepRelation):
             f"{' and '.join(f'item {each}' for each in found.items)}, a gradient differs by {apart:.1%}: padding is trained on, "
             "and a sequence gives another result beside longer ones. Is it meant to count?"
         )
-        evidence = {"items": list(found.items), "found": apart, "expected": tolerance}
+        evidence = {"items": list(found.items), "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
     def _told_by_mask(self, experiment: "StepExperiment") -> "Sequences | str":
