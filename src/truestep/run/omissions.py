@@ -10,7 +10,7 @@ from truestep.core.wording import counted
 from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
-from truestep.run.owner import folder_of_loop, folder_of_loop_without_learners
+from truestep.run.owner import folder_of_loop
 from truestep.run.state import RunState
 from truestep.run.unkept import UnkeptModels
 
@@ -163,7 +163,7 @@ class RunOmissions:
 
     def _updated_outside(self) -> None:
         """See an update where no batch of the run's is open: before its loops, or behind one whose batches went unused."""
-        if (other := folder_of_loop_without_learners()) is not None:
+        if (other := folder_of_loop(without_learners=True)) is not None:
             self._tell_of_loop_of_another(other)
             return
         if self._begun_at is None:

@@ -71,16 +71,11 @@ def take_over_run(directory: Path) -> None:
         HOLDERS.pop(key, None)
 
 
-def folder_of_loop_without_learners() -> Path | None:
-    """Return the directory of a run of this process that loops and has no learner: what its loop updates is another run's."""
+def folder_of_loop(*, without_learners: bool = False) -> Path | None:
+    """Return the directory of the run whose loop runs, of several in this process the newest; or of one without a learner."""
     # what keeps the place of a library's trainer has no loop
-    found = [key for key, each in [*HOLDERS.items()] if getattr(each, "loops_without_learners", False)]
-    return Path(found[0]) if found else None
-
-
-def folder_of_loop() -> Path | None:
-    """Return the directory of the run of this process whose loop runs; of several the newest."""
-    found = [key for key, each in [*HOLDERS.items()] if getattr(each, "loops", False)]
+    asked = "loops_without_learners" if without_learners else "loops"
+    found = [key for key, each in [*HOLDERS.items()] if getattr(each, asked, False)]
     return Path(found[-1]) if found else None
 
 
