@@ -127,3 +127,55 @@ def test_a_loss_without_a_gradient_is_told_where_it_was_lost(tmp_path, kind):
     assert re.search(
         rf"no gradient goes through .*{kind} \(test_wrong_first_hour.py:\d+\)", caught.value.__notes__[0]
     )
+
+
+def of_generator_trained_by_another(G, D):
+    return lambda z: D(G(z).detach()).mean(1)
+
+
+def of_student_trained_by_another(G, D):
+    def loss(z):
+        with torch.no_grad():
+            target = G(z)
+        return F.mse_loss(D(z[:, :2]), target, reduction="none").mean(1)
+
+    return loss
+
+
+@pytest.mark.parametrize("make", [of_generator_trained_by_another, of_student_trained_by_another])
+def test_a_loss_of_another_learner_is_told_whose_it_is(tmp_path, make):
+    run = ts.Run(tmp_path, device="cpu", progress=False, doctor=False)
+    G, D = (
+        run.learner(nn.Linear(size, 2), lambda p: SGD(p, lr=0.1), name=name)
+        for size, name in ((3, "G"), (2, "D"))
+    )
+    with pytest.raises(ts.LossError) as caught:
+        G.update(make(G, D), torch.ones(4, 3))
+    assert re.search(
+        r"(detach|no_grad) \(.*if the loss is G's, leave it out\..*reads D, too.*write D\.update\(",
+        caught.value.__notes__[0],
+    )
+    assert "what no loss trains needs no update" in caught.value.__notes__[0]
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_average_within_a_loss_is_computed_before_what_is_trained(tmp_path, first):
+    run = ts.Run(tmp_path, device="cpu", progress=False, doctor=False)
+    net = run.learner(
+        nn.Sequential(nn.Linear(3, 3), nn.Tanh(), nn.Linear(3, 2)), lambda p: SGD(p, lr=0.1), ema=ts.EMA(0.9)
+    )
+
+    def loss(x):
+        outputs = None if first else net(x)
+        with torch.no_grad(), net.averaged():
+            targets = net(x)
+        outputs = net(x) if outputs is None else outputs
+        return F.mse_loss(outputs, targets.softmax(1), reduction="none").mean(1)
+
+    if first:
+        assert not net.update(loss, torch.ones(4, 3)).skipped
+        return
+    with pytest.raises(
+        ts.LossError, match=r"enters net\.averaged\(\) \(line \d+\) behind a call of net\(\.\.\.\)"
+    ):
+        net.update(loss, torch.ones(4, 3))

@@ -69,6 +69,15 @@ def test_a_property_that_is_called_is_named():
     assert "write holder.optimizers." in note
 
 
+def test_a_function_that_was_not_called_is_named():
+    for asked in (
+        lambda: nn.Linear(2, 2).parameters.requires_grad_(False),
+        lambda: torch.ones(1).item.numpy(),
+        lambda: F.relu.weight,
+    ):
+        assert "a function that was not called" in note_of(asked)
+
+
 def test_rows_made_beside_a_batch_are_told_from_features():
     def rows(x, fake):
         return x[:, 0] - fake[:, 0]

@@ -153,3 +153,34 @@ def test_a_run_that_was_interrupted_counts_on(tmp_path):
         trained(tmp_path / "cut", stop_after=5)
     assert whole == [0, 1, 2, 3]
     assert trained(tmp_path / "cut", stop_after=None)[-1] == 3
+
+
+def ends_early(tmp_path, decide):
+    """Train with a loop that `decide(early, run)` may leave; its return value is whether to break."""
+    run = ts.Run(tmp_path, seed=0, progress=False, doctor=False)
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.0))
+    data = run.data(torch.ones(8, 2), batch_size=4)
+    early = ts.EarlyStopping(patience=1, mode="min")
+    run.track(early=early)
+    for _ in run.epochs(4):
+        for rows in run.batches(data):
+            net.update(lambda rows: net(rows).squeeze(1).square(), rows)
+        if decide(early, run):
+            break
+    run.close()
+
+
+@pytest.mark.parametrize(
+    ("decide", "is_told"),
+    [
+        (lambda early, run: early.step, True),
+        (lambda early, run: bool(early.step) and run.finish(), True),
+        (lambda early, run: early.step(1.0), False),
+        (lambda early, run: early.step(1.0) and run.finish(), False),
+        (lambda early, run: False, False),
+    ],
+    ids=["broken off", "finished", "asked and broken off", "asked and finished", "gone through"],
+)
+def test_a_loop_that_a_method_has_ended_says_so(tmp_path, capsys, decide, is_told):
+    ends_early(tmp_path, decide)
+    assert ("if early.step(valid_loss): run.finish()" in capsys.readouterr().err) == is_told

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Where a loss without a gradient lost it: the calls on its way through which none goes."""
+"""What the code of a loss says of an error: the calls through which no gradient goes, and whose loss it may be."""
 
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from truestep.core.call_site import attributes_read, closure_variables
+from truestep.core.errors import LossError
 from truestep.core.frames import is_library_file
 
 if TYPE_CHECKING:
@@ -35,14 +36,66 @@ _SHOWN = 3
 
 
 def note_cut(error: Exception, loss: Any, learners: "Sequence[LearnerParts]") -> None:
-    """Note beside an error about a loss without a gradient which calls of it, and of its models, let none through."""
+    """Note beside an error about a loss without a gradient which calls let none through, and which other learner it reads."""
     if not str(error).startswith("The loss has no gradient"):
         return
     codes = [*codes_of_loss(loss), *(code for each in learners for code in codes_of_loss(each.module))]
     found = dict.fromkeys(cut for code in codes for cut in _cuts_in(code))
-    if found:
+    own = " and ".join(each.name for each in learners)
+    if others := _other_learners(loss, learners):
+        # of two losses that were exchanged the calls are right, and the learner is not
+        places = "; ".join(f"{name} ({place})" for name, place in [*found][:_SHOWN])
+        cut = (
+            f"no gradient for {own} goes through {places}: if the loss is {own}'s, leave it out. "
+            if found
+            else ""
+        )
+        error.add_note(
+            f"truestep: {cut}The loss reads {' and '.join(others)}, too: if it is meant to train {others[0]}, write "
+            f"{others[0]}.update({getattr(loss, '__name__', 'loss').replace('<lambda>', 'lambda ...')}, batch); what no loss trains "
+            "needs no update, and no learner."
+        )
+    elif found:
         shown = "; ".join(f"{name} ({place}): {_CUTS[name]}" for name, place in [*found][:_SHOWN])
         error.add_note(f"truestep: no gradient goes through {shown}.")
+
+
+def averaged_in_loss_error(error: BaseException, loss: Any) -> LossError | None:
+    """Return a clear error if a loss has put a learner's average in the place of weights that its gradient needs."""
+    if "modified by an inplace operation" not in str(error):
+        return None
+    reads = (attribute for code in codes_of_loss(loss) for attribute in attributes_read(code))
+    line = next((line for name, line in reads if name == "averaged"), None)
+    return LossError(_AVERAGED_IN_LOSS.format(line=line)) if line else None
+
+
+_AVERAGED_IN_LOSS = (
+    "The loss enters net.averaged() (line {line}) behind a call of net(...), and the average takes the place of the weights that "
+    "this call's gradient needs. Compute with the average first: with torch.no_grad(), net.averaged(): targets = net(x), and "
+    "behind that block what is trained; or outside of the loss, and pass it along: net.update(loss, (x, targets))."
+)
+
+
+def _other_learners(loss: Any, learners: "Sequence[LearnerParts]") -> list[str]:
+    """Return the names under which the loss reads learners that this update does not train."""
+    own = {id(each) for each in learners}
+    parts = {name: getattr(value, "_parts", None) for name, value in _variables_of(loss)}
+    return list(
+        dict.fromkeys(name for name, each in parts.items() if each is not None and id(each) not in own)
+    )
+
+
+def _variables_of(function: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
+    """Yield the variables that a function reads, and the functions that it calls."""
+    function = function.__func__ if ismethod(function) else function
+    if not isfunction(function) or depth >= _DEEPEST or not _is_users(function.__code__):
+        return
+    variables = closure_variables(function)
+    for name, value in {**variables.globals, **variables.nonlocals}.items():
+        if type(value).__module__.startswith("truestep."):
+            yield name, value
+        else:
+            yield from _variables_of(value, depth + 1)
 
 
 def codes_of_loss(function: Any, depth: int = 0) -> Iterator[CodeType]:

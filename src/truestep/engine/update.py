@@ -21,7 +21,7 @@ from truestep.engine.closures import step_with_closure
 from truestep.engine.combinations import refuse_auto_of_update
 from truestep.engine.compiling import loss_compile_refusal
 from truestep.engine.counting import BatchCounting
-from truestep.engine.cut_graph import note_cut
+from truestep.engine.cut_graph import averaged_in_loss_error, note_cut
 from truestep.engine.graph_in_batch import tell_of_graph_in_batch
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
@@ -100,7 +100,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
             continue
         except (RuntimeError, MemoryError) as error:
             plan.clear_gradients()
-            if clear := _clearer_error(plan, error, again):
+            if clear := _clearer_error(plan, error, again) or averaged_in_loss_error(error, loss):
                 raise clear from error
             may_shrink = cutting.may_change and plan.hooks.division.may_shrink
             if not (may_shrink and update_is_out_of_memory(error)):

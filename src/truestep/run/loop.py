@@ -5,6 +5,7 @@ import sys
 import time
 from collections.abc import Callable, Generator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 from truestep.core.call_site import leaves_loop_by_statement
@@ -69,8 +70,21 @@ class RunLoop:
             # a loop that is closed late has no part in the one that runs now
             if cursor.epochs is body and not self._is_too_late():
                 cursor.epochs = None
-                cursor.is_broken_off = leaves_loop_by_statement(sys._getframe().f_back)
+                left = sys._getframe().f_back
+                cursor.is_broken_off = leaves_loop_by_statement(left)
+                if cursor.epoch < total and (cursor.is_broken_off or cursor.finished):
+                    self._tell_of_unasked_early_stopping(left)
         session.end.finish()
+
+    def _tell_of_unasked_early_stopping(self, frame: FrameType | None) -> None:
+        module = sys.modules.get("truestep.run.early_stopping")  # else nobody has made one
+        if module is None or frame is None:
+            return
+        values = [*frame.f_locals.values(), *frame.f_globals.values()]
+        if any(
+            type(each) is module.EarlyStopping and each.best is None and not each.waited for each in values
+        ):
+            self._run.screen.say_once(_UNASKED)
 
     def steps(self, total: int, keeps: object) -> Generator[int]:
         """Yield the numbers of the steps still to do."""
@@ -224,6 +238,10 @@ class RunLoop:
 
 SECONDS, COST = 10.0, 0.001  # between two looks at most, and the share of the time that they may take
 
+_UNASKED = (
+    "this loop has ended early, and a ts.EarlyStopping of the script has got no value yet: its step is a method, which is always "
+    "true where it isn't called. Write if early.step(valid_loss): run.finish()"
+)
 _KEEP = (
     "A file that is trained on must not change: write new data to another one, and start a new run with both"
 )

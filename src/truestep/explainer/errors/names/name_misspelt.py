@@ -61,8 +61,9 @@ class NameMisspelt(Explainer):
             Fix: make the model, then model.load_state_dict(state).
         `owner=str;`: the value is a string.
             Fix: look at what was passed: iterating over a dict gives its keys.
-        `owner=method;`: the value is a method that was not called.
-            Fix: write the parentheses: model.parameters().
+        `owner=method;` or `owner=function;` or `owner=builtin_function_or_method;`: the value is a function that was not
+            called.
+            Fix: write its parentheses before .{attribute}, as in model.parameters() or loss.item().
         `owner=numpy.ndarray;`: the value is a NumPy array, and not a tensor.
             Fix: write torch.from_numpy(array) first.
         `owner=float;`: the value is a number: item() was called already, or a loss was replaced by its value.
