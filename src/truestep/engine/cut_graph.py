@@ -52,8 +52,7 @@ def note_cut(error: Exception, loss: Any, learners: "Sequence[LearnerParts]") ->
         )
         error.add_note(
             f"truestep: {cut}The loss reads {' and '.join(others)}, too: if it is meant to train {others[0]}, write "
-            f"{others[0]}.update({getattr(loss, '__name__', 'loss').replace('<lambda>', 'lambda ...')}, batch); what no loss trains "
-            "needs no update, and no learner."
+            f"{others[0]}.update(loss, batch); what no loss trains needs no update, and no learner."
         )
     elif found:
         shown = "; ".join(f"{name} ({place}): {_CUTS[name]}" for name, place in [*found][:_SHOWN])
