@@ -71,7 +71,7 @@ def test_lost_or_changed_lines_are_told(tmp_path):
     path = tmp_path / "metrics.jsonl"
     mark = log(path, 1, 2)
     log(path, 3)
-    path.write_bytes(path.read_bytes().replace(b'"step": 1', b'"step": 7'))
+    path.write_bytes(path.read_bytes().replace(b'"step":1', b'"step":7'))
     assert not cut_back_metrics(path, mark)
     assert steps(path) == [7, 2]
     path.unlink()

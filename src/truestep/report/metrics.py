@@ -12,7 +12,9 @@ from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Self
+from typing import Any, Self
+
+import orjson
 
 from truestep.core.errors import RunDirectoryError
 from truestep.core.files import open_regular_file
@@ -30,6 +32,8 @@ BLOCK_BYTES = 1 << 19
 MAX_LINE_BYTES = 16 << 20  # no line of metrics is so long; a damaged file may have no newline at all
 MAX_STEP = 1 << 63  # columns of steps are int64
 
+# names may be members of a StrEnum, which are other keys than text to orjson
+_AS_LINES = orjson.OPT_NON_STR_KEYS | orjson.OPT_APPEND_NEWLINE
 NOT_IN_JSON = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 
 _CURES = {errno.ENOSPC: "Make room on the disk", errno.EDQUOT: "Make room in your quota"}
@@ -56,7 +60,6 @@ class MetricsFile:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._numbers = _NumbersEncoder()
         self._waiting: list[bytes] = []
         self._waiting_bytes = 0
         self._next_flush = time.monotonic() + FLUSH_SECONDS
@@ -86,9 +89,8 @@ class MetricsFile:
         media: Mapping[str, MediaLine] | None = None,
     ) -> None:
         """Add one line."""
-        end = f', "media": {_encoder.encode(encode_media(media))}}}\n' if media else "}\n"
-        where = f'"step": {step}, "epoch": {epoch}, "elapsed_seconds": {_encoder.encode(elapsed_seconds)}'
-        line = f'{{{where}, "values": {self._numbers.encode(values)}{end}'.encode()
+        where = {"step": step, "epoch": epoch, "elapsed_seconds": elapsed_seconds}
+        line = _encode_line(where, values, media or {})
         self._waiting.append(line)
         self._waiting_bytes += len(line)
         if self._waiting_bytes >= FLUSH_BYTES or time.monotonic() >= self._next_flush:
@@ -230,28 +232,20 @@ def read_metrics(path: Path, *, only_media: bool = False) -> Iterator[MetricsLin
                 yield line
 
 
-# One encoder for all lines: `json.dumps` with options makes a new one each time.
-_encoder = json.JSONEncoder(allow_nan=False, ensure_ascii=False)
-
-
-class _NumbersEncoder:
-    """Writes named floats as JSON; the names, which a line shares with the last of as many, are written once."""
-
-    def __init__(self) -> None:
-        self._forms: dict[int, tuple[tuple[str, ...], str]] = {}  # lines of a run's own come between
-
-    def encode(self, values: Mapping[str, float]) -> str:
-        """Return the text; NaN and the infinities, which JSON lacks, become strings."""
-        names, numbers = tuple(values), tuple(values.values())
-        if not math.isfinite(sum(numbers)):
-            return _encoder.encode(dict(zip(names, map(_spell, numbers), strict=True)))
-        known, form = self._forms.get(len(names), ((), "{}"))
-        if names != known:
-            gaps = (_encoder.encode(name).replace("%", "%%") + ": %r" for name in names)
-            form = "{" + ", ".join(gaps) + "}"
-            self._forms[len(names)] = names, form
-        # JSON writes a float as Python does
-        return form % numbers
+def _encode_line(
+    where: Mapping[str, Any], values: Mapping[str, float], media: Mapping[str, MediaLine]
+) -> bytes:
+    """Return a line; NaN and the infinities, which JSON lacks, become strings."""
+    # one of them makes the sum such a number, and orjson would write null; so does a sum beyond float64, which costs time alone
+    written = (
+        values
+        if math.isfinite(sum(values.values()))
+        else {name: _spell(each) for name, each in values.items()}
+    )
+    line = {**where, "values": written}
+    if media:
+        line["media"] = encode_media(media)
+    return orjson.dumps(line, option=_AS_LINES)
 
 
 def _spell(number: float) -> float | str:

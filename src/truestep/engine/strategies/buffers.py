@@ -22,6 +22,8 @@ from truestep.engine.processes.world import World
 
 NUM_BUFFER_NUMBERS = 3
 _AT_ONCE = 1 << 20
+_SMALL = 64  # numbers of a buffer that is looked at together with others
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 _MODULUS = (1 << 22) - 3  # a prime; its square, times the number of ranks, is exact in double precision
 _NAMED = 4
 
@@ -56,20 +58,14 @@ class _BufferPlace:
         now = self.now
         return self._moves or now is not self._buffer or (now is not None and now._version != self._version)
 
-    def digest(self) -> Tensor | int:
-        """Return a number of its values, and take note of them."""
-        now = self.now
-        if now is None:
-            return 0
+    def note(self, now: Tensor, digest: Tensor | int) -> None:
+        """Take note of what is there, and of the number of its values."""
         was_written = now is not self._buffer or now._version != self._version
         self._buffer, self._version = now, now._version
-        found = _digest(now)
-        if now.is_cpu:  # elsewhere it would have to be waited for
-            number = int(found)
+        if isinstance(digest, int):  # elsewhere than on a CPU it would have to be waited for
             # as through .data
-            self._moves = self._moves or (self._digest not in (None, number) and not was_written)
-            self._digest = number
-        return found
+            self._moves = self._moves or (self._digest not in (None, digest) and not was_written)
+            self._digest = digest
 
 
 class RankBuffers:
@@ -116,13 +112,18 @@ class RankBuffers:
             self._find()
         if not is_enough:
             return [0.0] * NUM_BUFFER_NUMBERS
+        looked = {
+            index: each for index, each in enumerate(self._alike, 1) if looks_at_all or each.has_moved()
+        }
+        there = [(index, each, now) for index, each in looked.items() if (now := each.now) is not None]
+        digests = _digests([*(now for *_, now in there), *self._before])
         found: Any = 0
-        for index, place in enumerate(self._alike, 1):
-            if looks_at_all or place.has_moved():
-                found = (found + index * place.digest()) % _MODULUS
-        for index, before in enumerate(self._before, 1):
-            found = (found + index * _digest(before)) % _MODULUS
-        found = found.to(torch.float64) if isinstance(found, Tensor) else float(found)
+        for (index, place, now), digest in zip(there, digests, strict=False):
+            place.note(now, digest)
+            found = (found + index * digest) % _MODULUS
+        for index, digest in enumerate(digests[len(there) :], 1):
+            found = (found + index * digest) % _MODULUS
+        found = torch.as_tensor(found, dtype=torch.float64) if digests else 0.0
         return [1.0, found, found * found]
 
     @torch.no_grad()
@@ -254,12 +255,39 @@ def _write(buffer: Tensor, value: Tensor) -> None:
         buffer.copy_(value if buffer.is_floating_point() else value.round())
 
 
+def _digests(tensors: Sequence[Tensor]) -> list[Tensor | int]:
+    """Return the digest of each, on a CPU as a number; small ones are computed together: a call costs more than their numbers."""
+    found: dict[int, Tensor | int] = {}
+    small: dict[torch.dtype, list[int]] = {}
+    for place, each in enumerate(tensors):
+        if each.is_cpu and type(each) is Tensor and 0 < each.numel() <= _SMALL and not each.is_complex():
+            small.setdefault(each.dtype, []).append(place)
+        else:
+            digest = _digest(each)
+            found[place] = int(digest) if each.is_cpu else digest
+    for places in small.values():
+        for begin in range(0, len(places), _AT_ONCE // _SMALL):
+            part = places[begin : begin + _AT_ONCE // _SMALL]
+            found |= zip(part, _small_digests([tensors[each] for each in part]), strict=True)
+    return [found[place] for place in range(len(tensors))]
+
+
+def _small_digests(tensors: Sequence[Tensor]) -> list[int]:
+    """Return the digest of each of some tensors of one type."""
+    flat = torch.cat([each.detach().reshape(-1) for each in tensors])
+    sizes = torch.tensor([each.numel() for each in tensors])
+    owners = torch.repeat_interleave(sizes)
+    places = torch.arange(1, 1 + len(flat)) - (sizes.cumsum(0) - sizes)[owners]
+    numbers = flat.view(_WORDS[flat.element_size()]).to(torch.int64) % _MODULUS * places % _MODULUS
+    begun = sizes + 7 * torch.tensor([each.ndim for each in tensors])
+    return list(((begun * 31).index_add_(0, owners, numbers) % _MODULUS).tolist())
+
+
 def _digest(tensor: Tensor) -> Tensor:
     """Return a number below the modulus that two tensors share only by chance, unless they are equal."""
     flat = tensor.detach().reshape(-1)
     flat = (torch.view_as_real(flat) if flat.is_complex() else flat).reshape(-1).contiguous()
-    kinds = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-    bits = flat.view(kinds[flat.element_size()])
+    bits = flat.view(_WORDS[flat.element_size()])
     total = torch.full((), flat.numel() + 7 * tensor.ndim, dtype=torch.int64, device=tensor.device)
     for start in range(0, len(bits), _AT_ONCE):
         part = bits[start : start + _AT_ONCE].to(torch.int64) % _MODULUS
