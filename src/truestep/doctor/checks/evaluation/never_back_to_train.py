@@ -57,7 +57,8 @@ class NeverBackToTrain(SourceCheck, Watcher):
 
     Fix: net.train() after each evaluation, before the next batch is trained on.
 
-    Evidence: corpus, 186 repositories, beds B, C, E, F, G, H, I, M, N, P, Q, R: 21 true, 3 debatable, 7 false.
+    Evidence: corpus, 186 repositories, beds B, C, E, F, G, H, I, M, N, P, Q, R, S: 22 true, 3 debatable, 7
+    false.
     """
 
     code = "EVAL003"

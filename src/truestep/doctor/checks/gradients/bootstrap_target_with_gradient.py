@@ -54,7 +54,8 @@ class BootstrapTargetWithGradient(SourceCheck, Watcher):
     Fix: compute the target under torch.no_grad(), or target.detach(); from a copy of the net that is updated now and then,
     training is steadier.
 
-    Evidence: two of ten public files with such a line, found by searching for it, lack the detach.
+    Evidence: two of ten public files with such a line, found by searching for it, lack the detach; bed S: 1
+    true, 0 false.
     """
 
     code = "GRAD067"

@@ -41,7 +41,7 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
     Fix: use log_softmax before nll_loss and kl_div, or cross_entropy on the raw outputs.
 
     Evidence: the plain form of row 36 of docs/mistakes.md; 186 repositories: said 1 times, not judged; beds G,
-    H: 1 true, 1 debatable, 0 false.
+    H, S: 2 true, 1 debatable, 0 false.
     """
 
     code = "LOSS003"

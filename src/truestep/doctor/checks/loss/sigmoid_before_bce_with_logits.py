@@ -35,7 +35,7 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
 
     Fix: give it the raw outputs (or use binary_cross_entropy on probabilities, which is less stable).
 
-    Evidence: 186 repositories, beds G, M, Q: 14 true, 1 false.
+    Evidence: 186 repositories, beds G, M, Q, S: 16 true, 1 false.
     """
 
     code = "LOSS002"

@@ -43,8 +43,8 @@ class ClipBeforeUnscale(SourceCheck):
     Fix: call scaler.unscale_(optimizer) between backward() and the clip.
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
-    competitions/MICCAI/surgtoolloc/classification_files/train.py:184; corpus, 186 repositories, beds I, N, R: 9
-    true, 0 false.
+    competitions/MICCAI/surgtoolloc/classification_files/train.py:184; corpus, 186 repositories, beds I, N, R,
+    S: 10 true, 0 false.
     """
 
     code = "AMP001"

@@ -33,7 +33,7 @@ class MethodAssigned(SourceCheck):
 
     Fix: call the method with the value.
 
-    Evidence: 186 repositories, bed K: 3 true, 0 false.
+    Evidence: 186 repositories, beds K, S: 3 true, 1 false.
     """
 
     code = "VALUE031"

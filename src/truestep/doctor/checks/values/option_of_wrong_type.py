@@ -36,8 +36,8 @@ class OptionOfWrongType(SourceCheck):
 
     Fix: type=float for fractions; action=argparse.BooleanOptionalAction, or "store_true", for switches.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P, Q, R: 142 true, 5 debatable, 4
-    false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, I, K, L, M, N, O, P, Q, R, S: 152 true, 5
+    debatable, 4 false.
     """
 
     code = "VALUE019"
