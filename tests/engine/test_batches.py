@@ -80,6 +80,11 @@ KINDS = {
         lambda b: [b[0], b[1]],
     ),
     "strings": ((ROWS, ["a", "b", "c", "d", "e"]), lambda b: [b[0], b[1]]),
+    "empty list of default_collate": (((ROWS, ROWS), []), lambda b: [b[0][0], [str(b[1])] * len(b[0][1])]),
+    "empty list in a dict": (
+        {"x": ROWS, "boxes": [], "none": ()},
+        lambda b: [b["x"], [(b["boxes"], b["none"])] * len(b["x"])],
+    ),
     "strings alone": (["a", "b", "c", "d", "e"], lambda b: [b]),
     "with scalars": (
         {"x": ROWS, "temperature": torch.tensor(0.5), "name": "run", "none": None, "k": 3},

@@ -1,9 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loss that draws for itself while its batch is computed in parts is told of it once; a right one hears nothing."""
 
+import random
 import textwrap
 import threading
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -38,7 +40,20 @@ NOISE = {
     "torch.empty_like(x).exponential_()": "part of it",
     "x[torch.randperm(len(x))]": "collate=",
 }
+OF_THE_HOST = {
+    "x * random.random()": "random",
+    "0.0 if random.random() < 0.5 else x": "random",
+    "x * 0.1 + random.gauss(0.0, 0.1)": "random",
+    "x[random.sample(range(len(x)), len(x))]": "random",
+    "torch.tensor([random.choice((0.0, 1.0)) for _ in x])[:, None]": "random",
+    "x * np.random.rand()": "numpy.random",
+    "torch.as_tensor(np.random.randn(*x.shape)).float()": "numpy.random",
+    "torch.from_numpy(np.random.binomial(1, 0.5, x.shape)).float()": "numpy.random",
+    "x[np.random.permutation(len(x))]": "numpy.random",
+}
 RIGHT = [
+    "x * own_random.random()",
+    "x * own_numpy.random()",
     "ts.randn(x.shape)",
     "ts.rand(len(x), 6)",
     "torch.randn(x.shape, generator=own)",
@@ -74,12 +89,16 @@ def said_of(draw, folder, capsys, *, micro_batch=2, learner=None, whole=None, **
     }
     names["recurrent"] = nn.GRU(6, 6, 2, dropout=0.5, batch_first=True).requires_grad_(False)
     names["own"] = torch.Generator()
+    names |= {"random": random, "np": np}
+    names["own_random"], names["own_numpy"] = random.Random(0), np.random.default_rng(0)
     script = folder / "train.py"
     script.write_text(textwrap.dedent(whole or LOSS).format(draw=draw), "utf-8")
     exec(compile(script.read_text("utf-8"), str(script), "exec"), names)
     for _ in run.epochs(2):
         for batch in run.batches(train):
+            random.random(), np.random.rand()  # the loop's own
             net.update(names["loss"], batch)
+            random.random(), np.random.rand()
     run.close()
     return capsys.readouterr().err
 
@@ -98,6 +117,15 @@ def test_it_is_told_once_with_the_line_and_what_to_write(tmp_path, capsys, draw)
     assert said.count("in parts") == 1
     assert "train.py:2" in said
     assert NOISE[draw] in said
+
+
+@pytest.mark.parametrize("draw", OF_THE_HOST)
+def test_draws_of_python_and_numpy_are_told_once(tmp_path, capsys, draw):
+    said = said_of(f"x + 0.1 * ({draw})", tmp_path, capsys)
+    assert said.count("in parts") == 1
+    assert f"the loss draws from {OF_THE_HOST[draw]} for itself" in said
+    assert "train.py:" in said
+    assert "in parts" not in said_of(draw, tmp_path / "whole", capsys, micro_batch=None)
 
 
 def test_dropout_and_draws_that_belong_to_the_examples_are_told_nothing(tmp_path, capsys):

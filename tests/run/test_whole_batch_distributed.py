@@ -31,14 +31,19 @@ def flat(values):
     return [leaf for value in values for leaf in (flat(value) if isinstance(value, list) else [value])]
 
 
-@pytest.mark.parametrize("kind", ["own", "shared"])
+@pytest.mark.parametrize("kind", ["own", "shared", "pool", "large pool", "pool of each rank"])
 def test_a_state_of_the_loop_that_differs_by_rank_is_refused_when_it_is_saved(kind, tmp_path):
     """Rank 0's would be put back on all, and the run that goes on would be another training."""
     finished = on_ranks(PROGRAM.with_name("state_by_rank.py"), tmp_path, kind, size=2)
-    if kind == "shared":
+    if kind in {"shared", "pool of each rank"}:
         assert [each.status for each in finished] == [0, 0], finished[0].error
         return
     for each in finished:
         assert each.status == 1
-        assert "run.state['hidden'] is another value on rank 1 than on rank 0" in each.error
-        assert "run.track(per_rank=True" in each.error
+        what = (
+            "what is tracked as 'pool' is another"
+            if "pool" in kind
+            else "run.state['hidden'] is another value"
+        )
+        assert f"{what} on rank 1 than on rank 0" in each.error
+        assert f"run.track(per_rank=True, {'pool' if 'pool' in kind else 'name'}=" in each.error

@@ -309,6 +309,8 @@ class _Taking:
         Where both can be, its maker knows; else inside a batch a list of so many alike members is taken for examples.
         """
         sizes = [size for _, size in _sizes(value, path, enter_lists=True, enter_records=True)]
+        if not value and path != "batch":
+            return False  # default_collate's of samples that each hold an empty list
         if not sizes or any(size != self._total for size in sizes):
             return True
         # Each member holds as many rows as the batch: only of as many members could each be an example, too.

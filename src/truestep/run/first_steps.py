@@ -30,6 +30,7 @@ class DoctorOfFirstSteps:
         self._run = run
         self._begun = not wanted
         self._watch: Watch | None = None
+        self._noise: PlainNoise | None = None
         self._applied: dict[str, int] = {}
 
     def begin(self) -> None:
@@ -46,7 +47,8 @@ class DoctorOfFirstSteps:
         # the watch of a run that was left open, as a cell leaves it that was stopped, gives way
         if (watch := active_watch()) is None or watch.options.gives_way:
             self._watch = Watch(WatchOptions(gives_way=True), engine_loop()).__enter__()
-            self._watch.dispatcher.hears = PlainNoise(self._run).heard
+            self._noise = PlainNoise(self._run)
+            self._watch.dispatcher.hears = self._noise.heard
 
     def updated(self, learner: "LearnerParts") -> None:
         """A learner's update is done; one that was skipped tells nothing of its parameters."""
@@ -60,6 +62,8 @@ class DoctorOfFirstSteps:
         if not self._watch.is_on or learner.options.compile:
             self.end()
             return
+        if self._noise is not None:
+            self._noise.update_done()
         before = self._applied.get(learner.name)
         self._applied[learner.name] = learner.counters.updates
         if before != learner.counters.updates:

@@ -8,6 +8,7 @@ import torch
 
 from truestep.core.accelerator import in_float64
 from truestep.core.errors import RankError
+from truestep.core.trees import map_tree_leaves
 from truestep.engine.context import LearnerContext
 from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import part_on_this_rank
@@ -15,6 +16,9 @@ from truestep.engine.state import learner_settings
 from truestep.run.agreement import CODE_OF, RunAgreement
 from truestep.run.own_code import CodeOfRun
 from truestep.run.tracking import TrackedObjects
+from truestep.run.user_state import run_state_digest
+
+_LARGE = 1_000_000  # numbers of a tracked tensor: hashing more would hold up each save
 
 
 def refuse_different_ranks(
@@ -64,6 +68,31 @@ def run_weight_sums(context: LearnerContext) -> dict[str, list[float]]:
 def _sum(weight: torch.Tensor) -> torch.Tensor:
     flat = torch.view_as_real(weight) if weight.is_complex() else weight
     return in_float64(flat).sum()
+
+
+@torch.no_grad()
+def tracked_marks(tracked: Mapping[str, Any]) -> dict[str, str | None]:
+    """Return what tells each object's state from others; of large tensors the sums, since a state may have gigabytes."""
+    return {
+        name: run_state_digest([map_tree_leaves(_sum_if_large, state)]) for name, state in tracked.items()
+    }
+
+
+def _sum_if_large(leaf: Any) -> Any:
+    return _sum(leaf) if isinstance(leaf, torch.Tensor) and leaf.numel() > _LARGE else leaf
+
+
+def check_tracked(everybody: list[dict[str, str | None]]) -> None:
+    """Raise a RankError that names the first tracked object whose state is not the same on all ranks, and the rank."""
+    for rank, mine in enumerate(everybody):
+        for name, first in everybody[0].items():
+            if mine.get(name) != first:
+                raise RankError(
+                    f"The state of what is tracked as {name!r} is another on rank {rank} than on rank 0. A checkpoint keeps rank "
+                    "0's, for all, so a run that goes on would be another training. If each process has one of its own (an "
+                    f"environment, a buffer of its rows), write run.track(per_rank=True, {name}=...). Else give it the same "
+                    "values on all ranks."
+                )
 
 
 @torch.no_grad()

@@ -12,9 +12,11 @@ from typing import Any
 
 from truestep.core.frames import is_library_file
 from truestep.core.guidance import guidance, guidance_in
+from truestep.core.random_streams import host_random_streams
 from truestep.run.state import RunState
 
 _PLACE = "drawn in a part"
+_UPDATES_OF_HOST = 3  # in which Python's and NumPy's streams are looked at behind each operation: 15 µs
 _THROUGH = (
     "truestep.doctor",
     "truestep.run",
@@ -29,9 +31,18 @@ class PlainNoise:
 
     def __init__(self, run: RunState) -> None:
         self._draws, self._screen = run.context.draws, run.screen
+        self._updates = 0
+        self._host: tuple[Any, ...] | None = None
+        """Python's and NumPy's streams as the operation before was computed, in this update."""
+
+    def update_done(self) -> None:
+        """What is drawn between two updates is the loop's."""
+        self._updates, self._host = self._updates + 1, None
 
     def heard(self, operation: str, options: dict[str, Any]) -> None:
         """An operation was computed."""
+        if self._updates < _UPDATES_OF_HOST:
+            self._look_at_host_streams()
         if operation not in guidance_in(_PLACE) or options.get("generator") is not None:
             return
         size = self._draws.size_here
@@ -41,6 +52,23 @@ class PlainNoise:
                 f"{size}: the update is another for each split. Write {guidance(_PLACE, operation)}.",
                 key=_PLACE,
             )
+
+    def _look_at_host_streams(self) -> None:
+        """No operation of torch's tells of a draw from these: between two of them the stream has moved."""
+        if (size := self._draws.size_here) is None:
+            return
+        of_python, of_numpy = host_random_streams()
+        before, self._host = self._host, (of_python, of_numpy[1].tobytes(), of_numpy[2])
+        if before is None or before == self._host:
+            return
+        if (line := _drawing_line()) is None:
+            return
+        name = "random" if before[0] != of_python else "numpy.random"
+        self._screen.say_once(
+            f"{line}: above this line the loss draws from {name} for itself, and its batch is computed in parts, this one of "
+            f"{size}: the update is another for each split. Write {guidance(_PLACE, 'host_streams')}.",
+            key=_PLACE,
+        )
 
 
 def _drawing_line() -> str | None:

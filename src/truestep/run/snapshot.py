@@ -30,9 +30,11 @@ from truestep.run.likeness import (
     are_run_weights_finite,
     check_run_switches,
     check_run_weights,
+    check_tracked,
     run_optimizer_options,
     run_switches,
     run_weight_sums,
+    tracked_marks,
 )
 from truestep.run.loop_random import loop_random_state
 from truestep.run.rank_data import places_read
@@ -79,7 +81,7 @@ def take_run_state(run: RunState, *, in_pieces: bool = False) -> TakenRunState:
     }
     if run.is_main:
         run.secrets.keep()
-    state["ranks"], healthy = _ranks(run, own)
+    state["ranks"], healthy = _ranks(run, shared=tracked, own=own)
     return TakenRunState(state, healthy)
 
 
@@ -119,7 +121,9 @@ def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
     )
 
 
-def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]], bool]:
+def _ranks(
+    run: RunState, *, shared: dict[str, Any], own: dict[str, Any]
+) -> tuple[list[dict[str, Any]], bool]:
     """Return what each process has of its own, nothing where one has nothing, and whether all weights are finite.
 
     Their weights must be the same, those of which each has a part excepted.
@@ -128,23 +132,24 @@ def _ranks(run: RunState, tracked: dict[str, Any]) -> tuple[list[dict[str, Any]]
     mine = {
         "random": loop_random_state(context.device),
         "random_at_epoch": run.random.at_epoch,
-        "tracked": tracked,
+        "tracked": own,
         "streams": own_stream_states(run),
     }
     if context.world is None:
-        return [mine] if tracked else [], are_run_weights_finite(context)
-    _refuse_unlike_ranks(run)
+        return [mine] if own else [], are_run_weights_finite(context)
+    _refuse_unlike_ranks(run, shared)
     finite = context.world.meet("a checkpoint", are_run_weights_finite(context))
     return run.agreement.gathered_by_rank_0("a checkpoint", mine), all(each for (each,) in finite)
 
 
-def _refuse_unlike_ranks(run: RunState) -> None:
-    """Raise where a rank trains other weights, switches, places in the data or values of the user's than another."""
+def _refuse_unlike_ranks(run: RunState, tracked: dict[str, Any]) -> None:
+    """Raise where a rank has other weights, switches, places in the data, values or tracked states than another."""
     facts = {
         "sums": run_weight_sums(run.context),
         "switches": run_switches(run.context) | run_optimizer_options(run.context.learners),
         "read": {name: [*place] for name, place in places_read(run.cursor).items()},
         "user": run_state_digests(run.user),
+        "tracked": tracked_marks(tracked),
     }
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     if len(set(run.agreement.gathered("a checkpoint", digest))) == 1:
@@ -156,6 +161,7 @@ def _refuse_unlike_ranks(run: RunState) -> None:
     check_run_weights(run.context, [each["sums"] for each in everybody])
     refuse_differing_places([each["read"] for each in everybody])
     refuse_differing_run_states([each["user"] for each in everybody])
+    check_tracked([each["tracked"] for each in everybody])
 
 
 def tracked_in(run: RunState, state: dict[str, Any]) -> dict[str, Any]:
