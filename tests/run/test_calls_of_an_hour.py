@@ -133,3 +133,18 @@ def test_tokens_with_a_label_each_are_not_asked_after(tmp_path):
     with pytest.raises(ts.LossError) as caught, training.run:
         training.train(lambda b: training.net.module.weight.sum() * b[0])
     assert "batches already" not in "".join(getattr(caught.value, "__notes__", []))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("best.pt", r"holds 'a\.pth', 'net\.safetensors'\. A run keeps its weights in its directory"),
+        ("a.pt", r"Did you mean .*a\.pth"),
+        ("runs/x.pt", r"There is no folder .*runs"),
+    ],
+)
+def test_a_file_of_weights_that_is_not_there_is_answered_with_those_that_are(tmp_path, name, said):
+    for each in ("a.pth", "net.safetensors", "log.txt"):
+        (tmp_path / each).touch()
+    with pytest.raises(ts.CheckpointError, match=said):
+        ts.load_weights(nn.Linear(1, 1), tmp_path / name)

@@ -155,9 +155,10 @@ class RunLoop:
         if self._watched is None:
             from truestep.run.counted_by_hand import CountedByHand  # only once there is a loop
             from truestep.run.kept_graphs import KeptGraphs
+            from truestep.run.plain_variables import PlainVariables
             from truestep.run.unkept_variables import UnkeptVariables
 
-            self._watched = UnkeptVariables(self._run), KeptGraphs(self._run)
+            self._watched = UnkeptVariables(self._run), KeptGraphs(self._run), PlainVariables(self._run)
             self._counted = CountedByHand(self._run)
         for each in self._watched:
             each.body_begins()
