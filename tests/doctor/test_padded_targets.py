@@ -14,9 +14,9 @@ LENGTHS = (12, 5, 9, 7)
 class Model(nn.Module):
     """Takes symbols and a mask, and gives scores, or the loss of the next symbols as causal models do."""
 
-    def __init__(self, ignored=-100):
+    def __init__(self, ignored=-100, padding_idx=None):
         super().__init__()
-        self.embed, self.head, self.ignored = nn.Embedding(9, 8), nn.Linear(8, 9), ignored
+        self.embed, self.head, self.ignored = nn.Embedding(9, 8, padding_idx), nn.Linear(8, 9), ignored
 
     def forward(self, input_ids, attention_mask=None, labels=None):
         scores = self.head(self.embed(input_ids))
@@ -124,3 +124,41 @@ def test_padding_that_is_left_out_is_quiet(form):
 
 def test_a_model_that_ignores_the_padding_itself_is_quiet():
     assert told(COUNTED["labels are the ids"], "right", ignored=0) == []
+
+
+def next_of(ids, **options):
+    return lambda net, mask: F.cross_entropy(net(ids[:, :-1]).transpose(1, 2), ids[:, 1:], **options)
+
+
+BY_INDEX = {
+    "the next symbols": lambda ids, mask: next_of(ids),
+    "smoothed": lambda ids, mask: next_of(ids, label_smoothing=0.1),
+    "the same symbols": lambda ids, mask: (
+        lambda net, m: F.cross_entropy(net(ids).flatten(0, 1), ids.flatten())
+    ),
+    "tags": lambda ids, mask: lambda net, m: F.cross_entropy(net(ids).flatten(0, 1), (ids % 3).flatten()),
+}
+LEFT_OUT_BY_INDEX = {
+    "ignored": lambda ids, mask: next_of(ids, ignore_index=0),
+    "of no weight": lambda ids, mask: next_of(ids, weight=torch.tensor([0.0] + [1.0] * 8)),
+    "filled": lambda ids, mask: (
+        lambda net, m: F.cross_entropy(
+            net(ids[:, :-1]).transpose(1, 2), ids[:, 1:].masked_fill(m[:, 1:] == 0, -100)
+        )
+    ),
+    "picked": lambda ids, mask: lambda net, m: F.cross_entropy(net(ids)[m == 1], ids[m == 1]),
+    "no padding": lambda ids, mask: next_of(ids.clamp(min=1)),
+    "one class of each": lambda ids, mask: lambda net, m: F.cross_entropy(net(ids).mean(1), ids[:, 0]),
+}
+
+
+@pytest.mark.parametrize("form", BY_INDEX)
+def test_padding_that_an_embedding_names_and_a_loss_counts_is_told_once(form):
+    ((_, message),) = told(BY_INDEX[form], "right", padding_idx=0)
+    assert " targets are 0, where padding_idx=0 says padding" in message
+    assert told(BY_INDEX[form], "right") == []
+
+
+@pytest.mark.parametrize("form", LEFT_OUT_BY_INDEX)
+def test_padding_that_an_embedding_names_and_a_loss_leaves_out_is_quiet(form):
+    assert told(LEFT_OUT_BY_INDEX[form], "right", padding_idx=0) == []

@@ -78,6 +78,19 @@ def test_a_function_that_was_not_called_is_named():
         assert "a function that was not called" in note_of(asked)
 
 
+def test_a_tensor_within_a_dict_is_taken_out_by_its_name():
+    def backward(result):
+        result.backward()
+
+    weight = torch.ones(2, requires_grad=True)
+    note = note_of(backward, {"accuracy": 0.5, "loss": weight.sum()})
+    assert "a dict of 'accuracy', 'loss', and backward belongs to a tensor in it" in note
+    assert 'value["loss"].backward' in note
+    assert 'value["loss"].item' in note_of(lambda result: result.item(), {"loss": weight})
+    assert 'value["loss"].backward' in note_of(backward, {})
+    assert 'value["accuracy"]' in note_of(lambda result: result.accuracy, {"loss": weight})
+
+
 def test_rows_made_beside_a_batch_are_told_from_features():
     def rows(x, fake):
         return x[:, 0] - fake[:, 0]

@@ -15,13 +15,14 @@ from torch import Tensor
 from truestep.checkpoints.dtypes import CODES, DTYPES, check_tensor_size
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.core.errors import CheckpointError, did_you_mean_path
-from truestep.core.wording import byte_size
+from truestep.core.wording import byte_size, first_of
 
 # the names under which training scripts keep a module's state beside other things, the commonest first
 WEIGHT_KEYS = (
     *("model", "state_dict", "model_state_dict", "model_state", "module", "net", "network", "weights"),
 )
 SUFFIX = ".safetensors"
+_WEIGHT_SUFFIXES = {SUFFIX, ".pt", ".pth", ".bin", ".ckpt"}
 MOST_UNPACKED = 4  # times the bytes of a file of torch.save: weights hardly get smaller by compression
 LEAST_UNPACKED_BYTES = 64 << 20  # what may always be unpacked
 
@@ -29,10 +30,21 @@ LEAST_UNPACKED_BYTES = 64 << 20  # what may always be unpacked
 def read_weights_file(path: Path) -> Any:
     """Return what is in a file; raises CheckpointError where it is damaged or would have to run code."""
     if not path.is_file():
-        raise CheckpointError(f"{path} does not exist, so there is nothing to load.{did_you_mean_path(path)}")
+        near = did_you_mean_path(path) or _weights_beside(path)
+        raise CheckpointError(f"{path} does not exist, so there is nothing to load.{near}")
     if path.suffix == SUFFIX:
         return _read_safetensors(path)
     return _read_torch_file(path)
+
+
+def _weights_beside(path: Path) -> str:
+    """Say which files in the same folder may hold weights, and how a run's are had."""
+    files = sorted(each.name for each in path.parent.iterdir() if each.suffix in _WEIGHT_SUFFIXES)
+    beside = first_of([repr(name) for name in files], 4) if files else "no file of weights"
+    return (
+        f" The folder {str(path.parent)!r} holds {beside}. A run keeps its weights in its directory, which is a source, too: "
+        "ts.load_weights(module, 'runs/NAME')."
+    )
 
 
 def _read_safetensors(path: Path) -> dict[str, Tensor]:

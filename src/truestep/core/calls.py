@@ -140,10 +140,18 @@ def _too_many(owner: str, signature: inspect.Signature, arguments: tuple[Any, ..
     if not extra or not by_name:
         return None
     written = [*([first] if first else []), *(f"{name}=..." for name in by_name[: len(extra)])]
+    form = f"{owner}({', '.join(written)})"
     return (
-        f"{owner} takes {first or 'nothing'} by place, and all else by name: {owner}({', '.join(written)}). "
-        f"The names are: {', '.join(by_name)}."
+        f"{owner} takes {first or 'nothing'} by place, and all else by name: {form}. The names are: {', '.join(by_name)}."
+        f"{_as_schedule(parameters[0], form)}"
     )
+
+
+def _as_schedule(first: inspect.Parameter, form: str) -> str:
+    """Say how a learner gets a schedule, which is made of an optimizer that does not exist yet where it is named."""
+    if getattr(first.annotation, "__name__", first.annotation) != "Optimizer":
+        return ""
+    return f" A learner makes its optimizer later, and is given a function of it: schedule=lambda {first.name}: {form}."
 
 
 def _missing(
@@ -167,7 +175,9 @@ def _missing(
         for each in needed
         if get_origin(each.annotation) is Literal
     ]
-    return f"{owner} was not given {' and '.join(missing)}. Write {owner}({form}).{''.join(chosen)}"
+    form = f"{owner}({form})"
+    later = _as_schedule(needed[0], form) if needed[0].name == missing[0] else ""
+    return f"{owner} was not given {' and '.join(missing)}. Write {form}.{later}{''.join(chosen)}"
 
 
 def methods_raise_option_errors(owner: str) -> Callable[[Kind], Kind]:

@@ -71,6 +71,11 @@ def weighted(
         )
     # they go into the backward's seed, from where no gradient comes back
     if weights is not None and weights.requires_grad:
+        if not values.requires_grad and torch.is_grad_enabled():
+            raise LossError(
+                "ts.weighted was given values without a gradient and weights with one: the two stand in each other's place. The "
+                "losses come first, and how much each counts behind them: ts.weighted(losses, weights)."
+            )
         raise LossError(
             "The weights of ts.weighted need a gradient, and none would reach them: they say how much a value counts. Detach "
             "them if they are meant so: ts.weighted(values, weights.detach()). Weights that are learned belong to the values: "

@@ -25,6 +25,7 @@ from truestep.engine.cut_graph import averaged_in_loss_error, note_cut
 from truestep.engine.graph_in_batch import tell_of_graph_in_batch
 from truestep.engine.loss_scales import tell_of_autocast, tell_of_half, tell_of_scale
 from truestep.engine.losses import LossOutput, read_loss
+from truestep.engine.masked_mean import tell_of_masked_mean
 from truestep.engine.memory import release_memory_for_update, update_is_out_of_memory
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
@@ -42,7 +43,12 @@ from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
 from truestep.engine.unread_batch import tell_of_unread_batch
 from truestep.engine.untrained import note_frozen
-from truestep.engine.wrong_calls import loss_call_error, loss_is_no_function, tell_observer_of
+from truestep.engine.wrong_calls import (
+    loss_call_error,
+    loss_is_no_function,
+    note_batch_of_batches,
+    tell_observer_of,
+)
 
 Loss = Callable[[Any], Any]
 
@@ -52,7 +58,7 @@ def update_together(
 ) -> list[Update]:
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     if not callable(loss):
-        raise LossError(loss_is_no_function(loss))
+        raise LossError(loss_is_no_function(loss, batch))
     learners[0].context.observer.starting()
     plan = UpdatePlan.of(learners)
     if not plan.learners:
@@ -230,8 +236,7 @@ def _compute(
     try:
         part = read_loss(result, num_examples=num_examples, whole=whole)
     except LossError as error:
-        note_frozen(error, plan.learners)
-        note_cut(error, loss, plan.learners)
+        _note_causes(error, plan, loss, batch)
         if division.shares_batches:
             cutting.counting.note_reading(error, batch)
         raise
@@ -248,11 +253,19 @@ def _compute(
     hooks.before_backward(values, is_last=is_last)
     if plan.unowned is not None and plan.unowned.look(loss, values):
         _tell_of_loss(plan, loss, batch, part, cutting)
+        tell_of_masked_mean(plan.names, result)
     sums.add(part, num_examples)
     if whole and sums.is_normalised:
         backward_of_losses(values, plan.seed(part, sums.expected))
     else:
         backward_of_part(plan.weights, values, plan.seed(part, sums.expected))
+
+
+def _note_causes(error: LossError, plan: UpdatePlan, loss: Loss, batch: Batch) -> None:
+    """Note beside what is wrong with a loss where that may come from."""
+    note_frozen(error, plan.learners)
+    note_cut(error, loss, plan.learners)
+    note_batch_of_batches(error, batch)
 
 
 def _tell_of_loss(

@@ -28,8 +28,13 @@ _MOST_LEAVES = 6  # of a batch that are shown; more would hide the error they st
 _BETWEEN = ("truestep.engine.", "torch.nn.modules.module")
 
 
-def loss_is_no_function(loss: Any) -> str:
+def loss_is_no_function(loss: Any, batch: Any = None) -> str:
     """Say that a value was given in the place of a loss function."""
+    if callable(batch):
+        return (
+            f"update was given {a_type(loss)} first, and a function in the place of the batch: the function comes first. Exchange "
+            "the two: net.update(loss, batch), or of several learners ts.update([a, b], loss, batch)."
+        )
     return (
         f"update was given {a_type(loss)} instead of a loss function. The engine calls the loss itself, so that it "
         "can split the batch or try it again: def loss(batch): ... and then net.update(loss, batch). For a loss that is computed "
@@ -41,7 +46,7 @@ def wrong_update_message(arguments: tuple[Any, ...]) -> str | None:
     """Say what `net.update` takes, where no function or several batches were given."""
     loss = arguments[0] if arguments else None
     if loss is not None and not callable(loss):
-        return loss_is_no_function(loss)
+        return loss_is_no_function(loss, *arguments[1:2])
     if len(arguments) < 3:
         return None
     names = ", ".join("xyzuvw"[: len(arguments) - 1])
@@ -197,6 +202,23 @@ def _note_batch(error: Exception, batch: Any) -> None:
     if hasattr(batch, "batches") or type(batch).__name__ == "DataLoader":
         apart = " That is all the data, not a batch of it: for batch in run.batches(source): net.update(loss, batch)."
     error.add_note(f"truestep: the function was called with this batch: {whole}{shown}.{apart}")
+    note_batch_of_batches(error, batch)
+
+
+def note_batch_of_batches(error: Exception, batch: Any) -> None:
+    """Note beside an exception that each example of a batch has rows of its own, as it has where batches are batched again.
+
+    Sequences of vectors with a label at each place look alike, so it is a question.
+    """
+    leaves = [leaf for _, leaf in batch_leaves(batch) if isinstance(leaf, Tensor)]
+    ranks = {leaf.ndim for leaf in leaves}
+    if len(ranks) < 2 or min(ranks) != 2 or len({leaf.shape[:2] for leaf in leaves}) != 1:
+        return
+    count, rows = leaves[0].shape[:2]
+    error.add_note(
+        f"truestep: each of its {counted(count, 'sample')} has {counted(rows, 'row')} of its own. Were the items of the data "
+        "batches already? Then they need no batch_size, which puts several into one: run.data(lambda: batches)."
+    )
 
 
 def _is_given_to_a_module(error: Exception, batch: Any) -> bool:

@@ -19,12 +19,11 @@ from truestep.run.onward import STEPS
 from truestep.run.pass_batches import Batches, LoopNumbers
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
-from truestep.run.written_names import WrittenNames, loops_around, source_tree
+from truestep.run.written_names import Loop, WrittenNames, loops_around, source_tree
 
 _BODIES = 2  # that are looked at: a batch may be taken before the loop, to look at it
 _DEEPEST = 2  # a name that is made of a name that is made of the run's step
 _ORDERS = (ast.Eq, ast.Lt, ast.LtE, ast.Gt, ast.GtE)
-Loop = ast.For | ast.While
 
 
 class _Written(NamedTuple):

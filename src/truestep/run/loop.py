@@ -16,6 +16,7 @@ from truestep.engine.data.source import MadeBatch
 from truestep.run.cursor import RunCursor
 from truestep.run.device import RunCudnnTuner
 from truestep.run.ended_loop import NotingWhatEndsLoop
+from truestep.run.epoch_never_moves import refuse_epoch_that_never_moves
 from truestep.run.left_body import what_left_body
 from truestep.run.notebook import is_interactive_session
 from truestep.run.rank_data import RunRankData
@@ -148,6 +149,8 @@ class RunLoop:
         return PASS_ENDED
 
     def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
+        if self._run.asked_epoch and not self._run.cursor.in_epochs:
+            refuse_epoch_that_never_moves(self._run.asked_epoch)
         self._session.pass_begun(stream, leads=leads)
         if leads:
             self._run.cursor.body_left = ""
@@ -166,9 +169,10 @@ class RunLoop:
         if self._watched is None:
             from truestep.run.counted_by_hand import CountedByHand  # only once there is a loop
             from truestep.run.kept_graphs import KeptGraphs
+            from truestep.run.plain_variables import PlainVariables
             from truestep.run.unkept_variables import UnkeptVariables
 
-            self._watched = UnkeptVariables(self._run), KeptGraphs(self._run)
+            self._watched = UnkeptVariables(self._run), KeptGraphs(self._run), PlainVariables(self._run)
             self._counted = CountedByHand(self._run)
         for each in self._watched:
             each.body_begins()

@@ -15,7 +15,7 @@ from truestep.core.errors import OptionError, check_choice, check_number
 from truestep.core.guidance import guidance, guidance_in
 from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 from truestep.engine.policy import NON_FINITE
 from truestep.model.layers.interval import check_look_interval
 from truestep.report.metrics import is_metric_name
@@ -205,12 +205,23 @@ def _logged_number(name: str, value: Any) -> float:
     except (TypeError, ValueError, RuntimeError, OverflowError) as error:
         from truestep.engine.result import Update
 
+        if isinstance(value, Mapping) and value:
+            raise OptionError(_logged_mapping(name, value)) from error
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
             + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
             + (" It was not called: write its parentheses, too." if callable(value) else "")
         ) from error
+
+
+def _logged_mapping(name: str, values: Mapping[Any, Any]) -> str:
+    first = next(iter(values))
+    return (
+        f"run.log({name}=...) was given {a_type(values)} of {counted(len(values), 'value')}, and takes one value for each name. "
+        f"Log all of them, as {f'{name}/{first}'!r} and so on: run.log(**{{f'{name}/{{key}}': value for key, value in "
+        "values.items()}), or under their own names: run.log(**values)."
+    )
 
 
 def check_run_name(name: str, *, by: str) -> None:

@@ -378,6 +378,8 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
     @property
     def epoch(self) -> int:
         """The epoch under way, from 0."""
+        if not self.cursor.in_epochs:
+            self._shared.asked_epoch.update(lines_running()[:1])
         return self.cursor.epoch
 
     @property

@@ -24,6 +24,7 @@ from truestep.run.secrets import RunSecrets
 from truestep.run.trackers.hub import Trackers
 from truestep.run.trackers.tracker import Tracker, Tracking
 from truestep.run.tracking import TrackedObjects
+from truestep.run.user_state import RunStateValues
 
 if TYPE_CHECKING:
     from truestep.mirror.mirror import RunMirror
@@ -107,7 +108,7 @@ class RunState:
     cursor: RunCursor = field(default_factory=RunCursor)
     tracked: TrackedObjects = field(default_factory=TrackedObjects)
     owner: RunOwner = field(default_factory=RunOwner)
-    user: dict[str, Any] = field(default_factory=dict)
+    user: dict[str, Any] = field(default_factory=RunStateValues)
     """What the user knows as `run.state`."""
     logged: set[str] = field(default_factory=set)
     """The names of all numbers that this process has logged."""
@@ -122,6 +123,8 @@ class RunState:
     """The code of the user's in which it was made, with its lines."""
     asked_early: set[tuple[CodeType, int]] = field(default_factory=set)
     """Where it was asked for its step before it had gone to its place."""
+    asked_epoch: set[tuple[CodeType, int]] = field(default_factory=set)
+    """Where it was asked for its epoch while no loop over epochs was under way."""
     is_closed: bool = False
     """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
     reported: tuple[object, ...] | None = None

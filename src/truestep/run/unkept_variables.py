@@ -135,7 +135,7 @@ def _is_users(value: Any) -> bool:
 def _held_in_loop() -> Iterator[tuple[str, Any]]:
     """Yield the generators and lists that the bodies of the running loops name, by what is written."""
     pieces = [*pieces_of_running_loops()]
-    if any(_is_run_state(node, piece) for piece in pieces for node in piece.nodes):
+    if any(is_run_state(node, piece) for piece in pieces for node in piece.nodes):
         return  # what goes in and out there is not followed
     stored = {name for piece in pieces for each in piece.nodes if (name := name_written(each))}
     for piece in pieces:
@@ -152,7 +152,8 @@ def _held_in_loop() -> Iterator[tuple[str, Any]]:
                 yield text, value
 
 
-def _is_run_state(node: ast.AST, piece: LoopPiece) -> bool:
+def is_run_state(node: ast.AST, piece: LoopPiece) -> bool:
+    """Whether this is `run.state`, of a run."""
     if not isinstance(node, ast.Attribute) or node.attr != "state":
         return False
     return type(piece.names.value(node.value)).__name__ == "Run"

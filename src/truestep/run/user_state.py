@@ -6,7 +6,7 @@ import zlib
 from collections import Counter, OrderedDict
 from collections.abc import Iterator
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -15,7 +15,7 @@ from torch import Size, Tensor
 from truestep.checkpoints.memory import saved_bytes_of
 from truestep.checkpoints.regions import why_tensor_cannot_be_saved
 from truestep.checkpoints.tree import ADVICE, MAX_INTEGER_BITS
-from truestep.core.errors import CheckpointError
+from truestep.core.errors import NO_GUESS, CheckpointError
 from truestep.core.tensor_bytes import times_written
 from truestep.core.trees import tree_leaves
 from truestep.core.weak import ObjectMark
@@ -32,6 +32,25 @@ _ADVICE = ADVICE | {
 _ARRAY = ("truestep", "array")  # the key that tells an array, spelt out, from a dict of the user's
 
 
+class RunStateValues(dict[str, Any]):
+    """`run.state` as a run begins with it: a name that is asked for or set behind a point is answered with what to write."""
+
+    __slots__ = ()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # a protocol that somebody asks for is not there, without more words
+        said = name if name.startswith("__") else _STATE_IS_DICT.format(written=f"run.state[{name!r}]")
+        raise AttributeError(said, name=name, obj=NO_GUESS)
+
+    def __setattr__(self, name: str, value: Any) -> NoReturn:
+        raise AttributeError(
+            _STATE_IS_DICT.format(written=f"run.state[{name!r}] = value"), name=name, obj=NO_GUESS
+        )
+
+
+_STATE_IS_DICT = "run.state is a dict, which a checkpoint keeps with its names. Write {written}."
+
+
 def check_run_state(state: dict[str, Any]) -> None:
     """Raise a CheckpointError with the path of whatever a resumed run would not find as it was."""
     check_run_state_kind(state)
@@ -40,7 +59,7 @@ def check_run_state(state: dict[str, Any]) -> None:
 
 def check_run_state_kind(state: object) -> None:
     """Raise a CheckpointError unless it is a dict."""
-    if type(state) not in (dict, OrderedDict):
+    if type(state) not in (dict, OrderedDict, RunStateValues):
         raise CheckpointError(
             f"run.state is {a_type(state)} and not the dict it was, so write run.state['name'] = value and leave "
             "run.state itself."
@@ -58,7 +77,7 @@ def check_run_state_value(value: Any, path: str, depth: int = 0) -> None:
         _check_tensor(value, path)
     elif type(value) is np.ndarray or isinstance(value, np.generic):
         _check_dtype(value, path)
-    elif type(value) in (dict, OrderedDict, Counter):
+    elif type(value) in (dict, OrderedDict, Counter, RunStateValues):
         for key, member in value.items():
             _check_key(key, path)
             check_run_state_value(member, f"{path}[{key!r}]", depth + 1)

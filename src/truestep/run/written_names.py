@@ -17,6 +17,7 @@ from truestep.engine.learner import Learner
 MISSING = object()
 """What a name stands for that nobody knows."""
 WrittenFunction = ast.FunctionDef | ast.Lambda
+Loop = ast.For | ast.While
 
 
 class WrittenNames:

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Which targets of a loss stand where a mask, that the model was given, says padding."""
+"""Which targets of a loss stand where a mask that the model was given, or an embedding's padding_idx, says padding."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, NamedTuple
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truestep.doctor.relations.trials.tokens import padding_in_mask
 from truestep.doctor.runtime.history import ForwardCall, LossCall
@@ -39,6 +39,8 @@ class GivenSequences(NamedTuple):
 
     symbols: list[Tensor]
     masks: list[tuple[str, Tensor]]
+    index: int | None = None
+    """The symbol that an embedding takes for padding, where that and no mask says it."""
 
 
 def asked_targets(loss: LossCall) -> AskedTargets | None:
@@ -53,7 +55,7 @@ def asked_targets(loss: LossCall) -> AskedTargets | None:
     return AskedTargets(loss.target.detach(), loss.options.get("ignore_index", -100), loss.place)
 
 
-def given_sequences(forward: ForwardCall) -> GivenSequences:
+def given_sequences(forward: ForwardCall) -> list[GivenSequences]:
     """Return what a model was given along sequences, without its output, which would be kept alive."""
     given = [*enumerate(forward.args), *forward.kwargs.items()]
     tables = [
@@ -61,7 +63,15 @@ def given_sequences(forward: ForwardCall) -> GivenSequences:
     ]
     masks = [(key, each) for key, each in tables if _may_be_mask(key, each)]
     known = {key for key, _ in masks}
-    return GivenSequences([each for key, each in tables if key not in known and are_symbols(each)], masks)
+    symbols = [each for key, each in tables if key not in known and are_symbols(each)]
+    if masks:
+        return [GivenSequences(symbols, masks)]
+    embeddings = (
+        [each for each in forward.module.modules() if isinstance(each, nn.Embedding)] if symbols else []
+    )
+    indices = {each.padding_idx for each in embeddings if each.padding_idx is not None}
+    # each with its own padding: of a translation both sides have the same index
+    return [GivenSequences([each], [], indices.copy().pop()) for each in symbols] if len(indices) == 1 else []
 
 
 def padded_targets(given: GivenSequences, asked: AskedTargets) -> PaddedTargets | None:
@@ -88,6 +98,10 @@ def _may_be_mask(name: str, value: Tensor) -> bool:
 
 def _paddings(given: GivenSequences) -> Iterator[tuple[str, Tensor]]:
     """Yield the masks that say padding at one end of sequences, with where they do."""
+    for symbols in given.symbols if given.index is not None else ():
+        padding = symbols == given.index
+        if bool(padding.any()) and _is_at_one_end(padding):
+            yield f"padding_idx={given.index}", padding
     for name, mask in given.masks:
         padding = padding_in_mask(name, mask)
         if padding is not None and bool(padding.any()) and _is_at_one_end(padding):

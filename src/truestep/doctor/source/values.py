@@ -268,9 +268,13 @@ def last_operations(
     found: set[str | None] = set()
     for origin, place in sources(module, node, position, unwritten=True):
         if isinstance(origin, ast.Call):
-            found |= _operation_names(module, origin, depth, place)
+            names = _operation_names(module, origin, depth, place)
+            found |= (
+                {"softmax"} if names & SOFTMAX_PARTS and is_softmax_by_hand(module, origin, depth) else names
+            )
         elif isinstance(origin, ast.BinOp):
-            found |= _scaled_projection(module, origin, depth) or {"arithmetic"}
+            by_hand = {"softmax"} if is_softmax_by_hand(module, origin, depth) else set()
+            found |= by_hand or _scaled_projection(module, origin, depth) or {"arithmetic"}
         else:
             found.add(None)
     return found
@@ -287,6 +291,69 @@ def _scaled_projection(module: SourceModule, node: ast.BinOp, depth: int) -> Abs
         if isinstance(node.op, ast.Div):
             return set()
     return set()
+
+
+SOFTMAX_PARTS = {"exp", "div", "true_divide"}
+"""What a softmax that is written out ends in, beside a division by `/`."""
+
+
+def is_softmax_by_hand(module: SourceModule, node: ast.Call | ast.BinOp, depth: int) -> bool:
+    """Tell `e / e.sum(1, keepdim=True)` of an exponential, and the exponential of a log-softmax."""
+    if isinstance(node, ast.BinOp):
+        parts = [node.left, node.right] if isinstance(node.op, ast.Div) else []
+    elif isinstance(node.func, ast.Attribute):
+        parts = [*([] if module.qualify(node.func) else [node.func.value]), *node.args]
+    else:
+        parts = []
+    if depth >= MAX_DEPTH or not 0 < len(parts) <= _SIDES:
+        return False
+    made = last_operations(module, parts[0], depth + 1)
+    if len(parts) == 1:
+        return made == {"log_softmax"} or _is_log_softmax(module, parts[0])
+    summed = _summed_by_axis(module, parts[1])
+    same = summed is not None and ast.unparse(summed) == ast.unparse(parts[0])
+    return same and made == {"exp"}
+
+
+_SIDES = 2  # of a division
+
+
+def _is_log_softmax(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `x - torch.logsumexp(x, 1, keepdim=True)`."""
+    match seen_through(module, node):
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            summed = seen_through(module, unwrapped(right))
+            return isinstance(summed, ast.Call) and ast.unparse(left) in map(
+                ast.unparse, _operands(module, summed, "logsumexp")
+            )
+    return False
+
+
+def _summed_by_axis(module: SourceModule, node: ast.expr) -> ast.expr | None:
+    """Return x of `x.sum(1)`, under whatever name, and beside a small number."""
+    found = seen_through(module, unwrapped(node))
+    if (
+        isinstance(found, ast.BinOp)
+        and isinstance(found.op, ast.Add)
+        and isinstance(literal(module, found.right), float)
+    ):
+        found = seen_through(module, unwrapped(found.left))
+    if (
+        isinstance(found, ast.Call)
+        and isinstance(found.func, ast.Attribute)
+        and found.func.attr in _TRANSPARENT
+    ):
+        found = seen_through(module, unwrapped(found))
+    operands = _operands(module, found, "sum") if isinstance(found, ast.Call) else []
+    by_axis = len(operands) > 1 or (operands and any(word.arg in ("dim", "axis") for word in found.keywords))  # type: ignore[union-attr]
+    return operands[0] if by_axis else None
+
+
+def _operands(module: SourceModule, call: ast.Call, operation: str) -> list[ast.expr]:
+    """Return what an operation of this name is given, the tensor first; nothing for another one."""
+    if not isinstance(call.func, ast.Attribute) or call.func.attr != operation:
+        return []
+    return [*([] if module.qualify(call.func) else [call.func.value]), *call.args]
 
 
 def last_operands(module: SourceModule, node: ast.expr) -> Iterator[ast.expr | None]:

@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LambdaLR
 
 from truestep.core.errors import OptionError, check_number
+from truestep.core.wording import a_type
 
 
 def warmup_cosine(
@@ -36,13 +37,13 @@ def warmup_linear(
 
 def warmup_constant(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then stay at the peak."""
-    _check("ts.warmup_constant", warmup_steps, None)
+    _check("ts.warmup_constant", optimizer, warmup_steps, None)
     return LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / max(warmup_steps, 1)))
 
 
 def warmup_inverse_sqrt(optimizer: Optimizer, *, warmup_steps: int) -> LambdaLR:
     """Rise linearly for `warmup_steps`, then fall as 1/√step from the peak (Vaswani et al., 2017, section 5.3)."""
-    _check("ts.warmup_inverse_sqrt", warmup_steps, None)
+    _check("ts.warmup_inverse_sqrt", optimizer, warmup_steps, None)
     if warmup_steps < 1:
         raise OptionError(
             f"warmup_steps={warmup_steps}: an inverse square root needs at least one step of warm-up to start from."
@@ -59,7 +60,7 @@ def one_cycle(
 
     The shape of torch's `OneCycleLR` with its defaults; past its end it holds instead of raising. Momentum is left alone.
     """
-    _check("ts.one_cycle", 0, total_steps)
+    _check("ts.one_cycle", optimizer, 0, total_steps)
     if not 0 < warmup < 1:
         raise OptionError(
             f"warmup={warmup} is the part of all steps in which the rate rises; it lies between 0 and 1."
@@ -82,7 +83,7 @@ def _cosine(first: float, last: float, part: float) -> float:
 def _warmed(
     name: str, optimizer: Optimizer, warmup_steps: int, total_steps: int, fall: Callable[[float], float]
 ) -> LambdaLR:
-    _check(f"ts.{name}", warmup_steps, total_steps)
+    _check(f"ts.{name}", optimizer, warmup_steps, total_steps)
 
     def shape(step: int) -> float:
         if step < warmup_steps:
@@ -98,7 +99,18 @@ def _ending(optimizer: Optimizer, shape: Callable[[int], float], total_steps: in
     return LambdaLR(optimizer, shape)
 
 
-def _check(owner: str, warmup_steps: int, total_steps: int | None) -> None:
+def check_schedules_optimizer(owner: str, optimizer: object) -> None:
+    """Raise an OptionError where something else stands in the place of the optimizer whose rates a schedule sets."""
+    if not hasattr(optimizer, "param_groups"):
+        raise OptionError(
+            f"{owner} was given {a_type(optimizer)} in the place of the optimizer whose learning rate it sets. A learner makes its "
+            f"optimizer later, and is given a function of it: schedule=lambda optimizer: {owner}(optimizer, ...). In a loop of "
+            f"your own give the optimizer itself: {owner}(optimizer, ...)."
+        )
+
+
+def _check(owner: str, optimizer: object, warmup_steps: int, total_steps: int | None) -> None:
+    check_schedules_optimizer(owner, optimizer)
     if isinstance(warmup_steps, float) and 0 < warmup_steps < 1:
         raise OptionError(
             f"{owner}(warmup_steps={warmup_steps}) was given a float where a whole number is asked for, as a share of all steps is "

@@ -16,6 +16,7 @@ from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
 from truestep.core.schedule_units import AMBIGUOUS, Counting, Plateau, ScheduleFactory, schedule_unit
 from truestep.core.wording import a_type, with_article
+from truestep.engine.schedules.shapes import check_schedules_optimizer
 from truestep.instrument.steps import step_schedule
 
 _OURS = {
@@ -39,6 +40,7 @@ def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: 
     known = ["metric", *list(inspect.signature(ReduceLROnPlateau).parameters)[1:]]
     check_keyword_options("ts.plateau", options, known)
     check_choice("ts.plateau", "mode", mode, ("min", "max"))
+    check_schedules_optimizer("ts.plateau", optimizer)
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
 
 

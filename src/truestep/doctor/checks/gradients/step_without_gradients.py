@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 class StepWithoutGradients(SourceCheck, Watcher):
     """An optimizer steps, but none of its parameters has a gradient.
 
-    Why: the loss does not depend on them (it was detached, or computed by another model): nothing is learned.
+    Why: nothing is learned. No loss goes backward, or the loss does not depend on these parameters (it was detached, or
+    computed by another model).
 
     Bad:
         for x, y in loader:
@@ -35,8 +36,8 @@ class StepWithoutGradients(SourceCheck, Watcher):
             F.cross_entropy(net(x), y).backward()
             opt.step()
 
-    Fix: give the optimizer the parameters of the model that computes the loss; don't detach before
-    backward().
+    Fix: where no backward() runs, call loss.backward() before step(). Where one does, give the optimizer the parameters of
+    the model that computes the loss, and don't detach before backward().
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/main.py:16;
     mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/075/original_code_snippet.py:11; beds C, I, P, R: 2

@@ -31,7 +31,7 @@ _MOST = 8  # losses and applications of one step that are kept
 
 
 class PaddingCounted(SourceCheck, Watcher):
-    """Targets are padded with a class number, and the loss counts them, although a mask tells padding apart or none is told.
+    """Targets are padded with a class number, and the loss counts them, although a mask or padding_idx tells padding apart.
 
     Why: every padded place counts as an example of that class: the loss looks small, and the model
     learns to pad.
@@ -122,8 +122,7 @@ class PaddingCounted(SourceCheck, Watcher):
         if self._left and len(self._given) < _MOST:
             from truestep.doctor.runtime.padded_targets import given_sequences
 
-            given = given_sequences(forward)
-            self._given += [given] if given.masks else []
+            self._given += given_sequences(forward)
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Report targets of one value at all places that a mask leaves out, if the loss counts them."""

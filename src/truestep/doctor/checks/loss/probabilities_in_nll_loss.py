@@ -7,15 +7,16 @@ import ast
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.losses import losses
 from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import activation
+from truestep.doctor.source.behind import calls_with_graph, is_model
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, renamed
-from truestep.doctor.source.values import argument, last_operations
+from truestep.doctor.source.values import argument, behind, last_operations
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ NOT_LOGARITHMS = operations(numbers="share projected rectified activated")
 
 
 class ProbabilitiesInNllLoss(SourceCheck, Watcher):
-    """nll_loss or kl_div gets probabilities or raw outputs where it takes log-probabilities.
+    """nll_loss or kl_div gets probabilities or raw outputs where it takes log-probabilities, or kl_div its sides exchanged.
 
     Why: nll_loss only picks and negates, and kl_div only multiplies: the loss is no likelihood or divergence (it may be
     negative, or have no floor), and its gradient knows no other class.
@@ -38,7 +39,8 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
     Good:
         loss = F.nll_loss(net(x).log_softmax(1), y)
 
-    Fix: use log_softmax before nll_loss and kl_div, or cross_entropy on the raw outputs.
+    Fix: use log_softmax before nll_loss and kl_div, or cross_entropy on the raw outputs. A student that is to match a teacher
+    is the input: F.kl_div(student.log_softmax(1), teacher.softmax(1), reduction="batchmean").
 
     Evidence: the plain form of row 36 of docs/mistakes.md; 186 repositories: said 1 times, not judged; beds G,
     H, S: 2 true, 1 debatable, 0 false.
@@ -58,6 +60,8 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
                     yield At(
                         call, f"The input of {name} is the result of {made}: it takes log-probabilities."
                     )
+                elif name == "kl_div" and _trains_its_target(module, call):
+                    yield At(call, _TURNED, QUESTION)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Take the logarithm of the softmax."""
@@ -72,6 +76,27 @@ class ProbabilitiesInNllLoss(SourceCheck, Watcher):
         if loss.name in LOSSES and made.operation in ("softmax", "sigmoid", "linear", "relu"):
             text = f"The input of {loss.name} is the result of {made.told}."
             yield Observation(loss.place, text, evidence=made.evidence())
+        elif loss.name == "kl_div" and loss.target.requires_grad and not loss.input.requires_grad:
+            yield Observation(loss.place, _TURNED, QUESTION)
         elif loss.name == "nll_loss" and history.in_window and bool((loss.input.detach() > ABOVE).any()):
             text = "The input of nll_loss holds numbers above 0, which no log-probability of a class is."
             yield Observation(loss.place, text, RISK, {"largest": float(loss.input.detach().max())})
+
+
+_TURNED = (
+    "The input of kl_div has no gradient, and its target has: this is the divergence of the trained from the fixed distribution, "
+    "and not the other way round."
+)
+
+
+def _trains_its_target(module: SourceModule, loss: ast.Call) -> bool:
+    """Tell a divergence whose target a model computes with its graph, and whose input one computes without."""
+    given, target = argument(loss, 0, "input"), argument(loss, 1, "target")
+    if (
+        given is None
+        or target is None
+        or any(is_model(module, each) for each in calls_with_graph(module, given))
+    ):
+        return False
+    is_of_model = any(is_model(module, each) for each in behind(module, given))
+    return is_of_model and any(is_model(module, each) for each in calls_with_graph(module, target))

@@ -43,7 +43,7 @@ class SoftmaxBeforeCrossEntropy(SourceCheck, Watcher):
     """
 
     code = "LOSS001"
-    words = ("oftmax", "igmoid")
+    words = ("oftmax", "igmoid", "exp(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a cross entropy whose input was made by softmax or sigmoid, on every path."""

@@ -18,6 +18,7 @@ from truestep.doctor.source.values import argument, literal, seen_through
 
 Around = ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef  # what runs again and again
 _DEEP = 3  # sums of sums
+_LERP = 3  # arguments of torch.lerp
 _FEW = 100  # graphs that no memory notices, once their step is over
 
 
@@ -72,7 +73,9 @@ class LossSummedWithGraph(SourceCheck):
                 yield At(node, f"{told!r} is {what} with its graph.", BUG if is_total else in_list)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Detach it."""
+        """Detach it, where no other branch gives the total a value with a graph."""
+        if isinstance(getattr(node, "value", None), ast.IfExp):
+            return []
         loops = [each for each in module.ancestors(node) if isinstance(each, Around)]
         stored = _stored_value(node)
         parts = stored.elts if isinstance(stored, (ast.List, ast.Tuple)) else [stored]
@@ -245,17 +248,37 @@ def _is_item_of_each(node: ast.Assign) -> bool:
 
 
 def _added(node: ast.Assign) -> ast.expr | None:
-    """Return x of `total = total + x` and of `total = x + total`."""
-    total, value = dotted(node.targets[0]), node.value
-    if total is None or not isinstance(value, ast.BinOp) or not isinstance(value.op, ast.Add):
-        return None
-    sides = {dotted(value.left): value.right, dotted(value.right): value.left}
-    return sides.get(total)
+    """Return x of `total = total + x`, `mean = 0.9 * mean + 0.1 * x` and the like."""
+    return _put_beside(node.value, ast.unparse(node.targets[0]))
+
+
+def _put_beside(value: ast.expr, total: str) -> ast.expr | None:
+    """Return what arithmetic adds to the old value of a total, which keeps its graph there; None where it does not."""
+    match value:
+        case ast.IfExp(body=first, orelse=second):
+            return _put_beside(first, total) or _put_beside(second, total)
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            for side, other in ((left, right), (right, left)):
+                if _carries(side, total):
+                    return _put_beside(other, total) if _carries(other, total) else other
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
+            return _put_beside(left, total) or _put_beside(right, total)
+        case ast.Call(func=ast.Attribute(value=owner, attr="lerp"), args=[first, *others]):
+            old, new = (owner, first) if len(others) < _LERP - 1 else (first, others[0])
+            return new if _carries(old, total) else None
+    return None
+
+
+def _carries(value: ast.expr, total: str) -> bool:
+    """Whether the old value of a total is in what arithmetic makes of it, and no call has cut it off."""
+    if isinstance(value, ast.BinOp):
+        return _carries(value.left, total) or _carries(value.right, total)
+    return isinstance(value, ast.Name | ast.Attribute | ast.Subscript) and ast.unparse(value) == total
 
 
 def _stored_value(node: ast.AST) -> ast.expr | None:
     if isinstance(node, ast.AugAssign):
-        return node.value
+        return _put_beside(node.value, ast.unparse(node.target)) or node.value
     if isinstance(node, ast.Assign):
         return node.value if _is_item_of_each(node) else _added(node)
     return node.args[0] if isinstance(node, ast.Call) and node.args else None

@@ -16,10 +16,11 @@ _BOTH = 2  # the copy and what it is a copy of
 
 
 class TargetNeverUpdated(SourceCheck):
-    """A target or EMA network is copied once and never updated.
+    """A target or EMA network is copied once and never updated, or is the trained network itself, under two names.
 
     Why: the targets come from the untrained copy for ever. Where the average is written the wrong way round,
-    it also pulls the trained network back to the copy.
+    it also pulls the trained network back to the copy. Two names of one network are no copy: its targets move
+    with each step.
 
     Bad:
         target_net = copy.deepcopy(net)  # here
@@ -36,7 +37,8 @@ class TargetNeverUpdated(SourceCheck):
             opt.step()
             target_net.load_state_dict(net.state_dict())
 
-    Fix: load_state_dict every so many steps, or lerp_ each parameter towards the trained one.
+    Fix: load_state_dict every so many steps, or lerp_ each parameter towards the trained one. Make the copy by
+    copy.deepcopy(net).
 
     Evidence: the plain form of row 66 of docs/mistakes.md; bed B: 0 true, 2 debatable, 0 false.
     """
@@ -46,10 +48,19 @@ class TargetNeverUpdated(SourceCheck):
     words = ("target", "ema")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a copy so named that a training loop applies and nothing changes."""
-        for statement in module.all(ast.Assign):
-            name = dotted(statement.targets[0]) or ""
-            if not _NAME.search(name.rsplit(".", 1)[-1]) or not isinstance(statement.value, ast.Call):
+        """Report a copy so named that a training loop applies and nothing changes, and a second name that is taken for a copy."""
+        named = [
+            (statement, name)
+            for statement in module.all(ast.Assign)
+            for target in statement.targets
+            if (name := dotted(target)) and _NAME.search(name.rsplit(".", 1)[-1])
+        ]
+        for statement, name in named:
+            others = [each for each, other in named if other == name and each is not statement]
+            if _is_taken_for_copy(module, statement, name, others):
+                text = f"{name!r} is {ast.unparse(statement.value)!r} itself, and no copy: both names are of one network."
+                yield At(statement, text)
+            if not isinstance(statement.value, ast.Call) or _is_made_again(module, [statement, *others]):
                 continue
             uses = [use for each in module.reads(name) for use in reads_followed(module, each)]
             is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
@@ -59,6 +70,33 @@ class TargetNeverUpdated(SourceCheck):
             uses = [each for each in uses if _mixes_into_other(module, each) is None]
             if (is_deep or first) and _only_applied(module, uses):
                 yield At(statement, _said(name, mixed), RISK if mixed else QUESTION)
+
+
+def _is_taken_for_copy(
+    module: SourceModule, statement: ast.Assign, name: str, others: list[ast.Assign]
+) -> bool:
+    """Tell `target = net` where the weights of one are then put into the other, or where it stands for a new copy."""
+    network = statement.value
+    if not isinstance(network, ast.Name | ast.Attribute) or module.kind(network) not in ("module", "ddp"):
+        return False
+    if module.loop(statement) is not None and any(isinstance(each.value, ast.Call) for each in others):
+        return True
+    source = ast.unparse(network)
+    for call in module.all(ast.Call):
+        given = " ".join(map(ast.unparse, call.args))
+        is_copied = ast.unparse(call.func) == f"{name}.load_state_dict" and f"{source}.state_dict()" in given
+        together = ast.unparse(call.func) == "zip" and all(
+            re.search(rf"(?<![\w.]){re.escape(each)}\.(named_)?parameters\(", given)
+            for each in (name, source)
+        )
+        if is_copied or together:
+            return True
+    return False
+
+
+def _is_made_again(module: SourceModule, statements: list[ast.Assign]) -> bool:
+    """Tell a target that a loop makes anew: by that it follows."""
+    return len(statements) > 1 and any(module.loop(each) is not None for each in statements)
 
 
 def _said(name: str, mixed: list[ast.For]) -> str:

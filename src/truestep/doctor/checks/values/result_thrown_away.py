@@ -9,6 +9,7 @@ from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import MAKERS, OF_TENSORS_ALONE, operations
+from truestep.doctor.source.actions import BACKWARD, CLEAR, EVALUATE, SCHEDULE, STEP, TRAIN
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import is_self, last_part, walk
 from truestep.doctor.source.questions import mentions_torch
@@ -30,7 +31,7 @@ _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
 
 class ResultThrownAway(SourceCheck):
-    """A new value is computed in a line of its own, and nothing takes it.
+    """A new value is computed in a line of its own, and nothing takes it; or a step of the training is named and not called.
 
     Why: the operation changes nothing where it stands: what follows goes on with the old value.
 
@@ -48,7 +49,7 @@ class ResultThrownAway(SourceCheck):
                 scores = scores.masked_fill(mask, float("-inf"))
                 return scores.softmax(-1) @ value
 
-    Fix: assign the result, or use the form that ends with an underscore.
+    Fix: assign the result, or use the form that ends with an underscore. A method needs its parentheses: loss.backward().
 
     Evidence: 186 repositories, beds E, F, G, H, K, L, M, O, P, R, S: 44 true, 6 debatable, 14 false.
     """
@@ -74,8 +75,29 @@ class ResultThrownAway(SourceCheck):
             elif isinstance(value, ast.Compare) and isinstance(value.ops[0], ast.Eq) and len(value.ops) == 1:
                 if _is_place(value.left):
                     yield At(statement, f"This compares {ast.unparse(value.left)} and assigns nothing.", BUG)
-            elif isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC) and _is_place(value.left):
-                yield At(statement, "This is computed, and nothing takes it.", BUG)
+            elif (text := _idle(module, value)) is not None:
+                yield At(statement, text, BUG)
+
+
+def _idle(module: SourceModule, value: ast.expr) -> str | None:
+    """Return what to say of an expression that calls nothing; None where it may do something."""
+    if isinstance(value, ast.Attribute) and _is_uncalled(module, value):
+        return f"{ast.unparse(value)} is named, and not called: it lacks its parentheses."
+    if isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC) and _is_place(value.left):
+        return "This is computed, and nothing takes it."
+    return None
+
+
+def _is_uncalled(module: SourceModule, method: ast.Attribute) -> bool:
+    """Tell `loss.backward` and `optimizer.step` as statements, by what the doctor follows of a training."""
+    return any(
+        method.attr in action.names
+        and (action.receivers is None or module.kind(method.value) in action.receivers)
+        for action in _STEPS_OF_TRAINING
+    )
+
+
+_STEPS_OF_TRAINING = (BACKWARD, CLEAR, STEP, SCHEDULE, EVALUATE, TRAIN)
 
 
 def _severity(module: SourceModule, statement: ast.Expr, call: ast.Call, notes: list[ast.Expr]) -> Severity:

@@ -55,6 +55,10 @@ class NameMisspelt(Explainer):
             dataset.set_format("torch"), or collate=.
         `owner=list;`: the value is a list.
             Fix: take one of its items, or put layers into nn.ModuleList and stack tensors (torch.stack).
+        `parts=`: the value is a dict of {parts}, and {attribute} belongs to a tensor in it.
+            Fix: take the tensor out by its name: value["{part}"].{attribute}
+        `entries=`: the value is a dict, and {attribute} belongs to a tensor in it.
+            Fix: take the tensor out by its name first: value["loss"].{attribute}
         `owner=dict;`: the value is a dict.
             Fix: write value["{attribute}"]; a state dict is loaded into a model with model.load_state_dict(state).
         `owner=collections.OrderedDict;` or `owner=OrderedDict;`: the value is a state dict, and not a model.
@@ -189,6 +193,8 @@ def _attribute_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
         return {**facts, "number": "yes"}
     if owner == "list" and _is_asked_of_a_tensor(crash, attribute):
         return {**facts, "columns": "yes"}
+    if owner == "dict" and attribute in TENSOR_NAMES:
+        return {**facts, **_parts(crash, attribute)}
     known = _names_of(crash, found)
     if near := _near(attribute, known):
         return {**facts, "near": near}
@@ -197,6 +203,16 @@ def _attribute_facts(crash: Crash, found: dict[str, str]) -> dict[str, str]:
         version = getattr(sys.modules.get(root), "__version__", None) if crash.is_live else None
         return {**facts, "root": root, "version": f" (version {version})" if version else ""}
     return facts | ({"known": "yes"} if known else {})
+
+
+def _parts(crash: Crash, attribute: str) -> dict[str, str]:
+    """Return what a dict holds by name, and which of it has the attribute."""
+    value = _owner(crash, "dict")
+    names = [name for name in value if isinstance(name, str)] if type(value) is dict else []
+    having = [name for name in names if hasattr(value[name], attribute)]
+    if not having:
+        return {"entries": "yes"}
+    return {"parts": ", ".join(map(repr, names[:_MAX_LISTED])), "part": having[0]}
 
 
 def _is_asked_of_a_tensor(crash: Crash, attribute: str) -> bool:

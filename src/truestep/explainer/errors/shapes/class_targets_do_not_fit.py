@@ -53,6 +53,9 @@ class ClassTargetsDoNotFit(Explainer):
         `one_hot=`: the targets have as many axes as the outputs{pair}.
             Fix: class indices have one axis fewer than the outputs: squeeze the channel axis of masks (targets.squeeze(1)),
             or, if these are one-hot or probabilities, write targets.argmax(1) or targets.float().
+        `classes_last=`: the classes are in the last axis of the outputs, and the loss takes them in the second{pair}.
+            Fix: write outputs.movedim(-1, 1), or flatten both, outputs.flatten(0, -2) and targets.flatten(). If each item of
+            the data was a batch already, it was batched once more: leave that out.
         `shapes=`: the shapes do not fit each other{pair}.
     """
 
@@ -84,6 +87,8 @@ class ClassTargetsDoNotFit(Explainer):
         facts["last"] = "one" if shape_at_crash(pair[1])[-1:] == (1,) else "more"
         if not pair[0].is_floating_point():
             return facts | {"whole": "yes"}
+        if shape_at_crash(pair[0])[:-1] == shape_at_crash(pair[1]) and len(shape_at_crash(pair[1])) > 1:
+            return facts | {"classes_last": "yes"}
         one_hot = not pair[1].is_floating_point() and pair[0].dim() == pair[1].dim()
         return facts | ({"one_hot": "yes"} if one_hot else {})
 

@@ -1,0 +1,236 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Plain variables that a loop carries from body to body: no checkpoint has them, and a run that goes on begins with them anew.
+
+The best value so far, and the count of bodies without a better one, are named in the first body. What is only added to, and read
+behind the loop, is named where a run goes on: the loss of it is shown there, and changes no training.
+"""
+
+import ast
+import re
+import sys
+from collections.abc import Iterator
+from types import FrameType
+from typing import Any
+
+import torch
+
+from truestep.core.frames import is_library_file
+from truestep.run.loop_flow import LoopPiece
+from truestep.run.state import RunState
+from truestep.run.unkept_variables import is_run_state, pieces_of_running_loops
+from truestep.run.written_names import Loop, WrittenNames, loops_around, source_tree
+
+_ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
+_PLACES = re.compile(r"\.(step|epoch)\b(?!\()|\btime\b|\bperf_counter\b|\bmonotonic\b")
+"""What only grows: the newest of it is no best one, and begins anew by right."""
+_Written = ast.Name | ast.Attribute | ast.Subscript
+
+
+class PlainVariables:
+    """Looks at the loops around the first body."""
+
+    def __init__(self, run: RunState) -> None:
+        self._run, self._has_looked = run, False
+
+    def body_begins(self) -> None:
+        """A body of the leader's is about to begin, called for by the user's own loop."""
+        if self._has_looked:
+            return
+        self._has_looked = True
+        pieces = [*pieces_of_running_loops()]
+        if any(is_run_state(node, piece) for piece in pieces for node in piece.nodes):
+            return  # what goes in and out there is not followed
+        found = dict.fromkeys(text for piece in pieces for text in self._kept_by_hand(piece))
+        if found:
+            first = re.sub(r"\W+", "_", next(iter(found)).rpartition(".")[2]).strip("_")
+            self._say(_BEST.format(names=_joined([*found]), begin=_begin(found), name=first))
+        if self._run.cursor.step:
+            added = [name for name in _added_to(self._run) if name not in found]
+            if added:
+                self._say(_ADDED.format(names=_joined(added), hold="holds" if len(added) == 1 else "hold"))
+
+    def _say(self, text: str) -> None:
+        self._run.screen.say_once(text, key=text)
+
+    def _kept_by_hand(self, piece: LoopPiece) -> Iterator[str]:
+        code = _LoopCode(piece)
+        for node in piece.nodes:
+            carried = _best_compared(node, code) or _count_compared(node, code)
+            if carried is not None and code.is_carried(carried) and self._begins_at_number(carried, piece):
+                yield piece.names.text(carried)
+
+    def _begins_at_number(self, node: _Written, piece: LoopPiece) -> bool:
+        """Whether it has a value before the first body, which nothing that is tracked keeps."""
+        if not isinstance(node, ast.Name) and any(
+            piece.names.value(node.value) is each for each in self._run.tracked.objects()
+        ):
+            return False
+        if isinstance(node, ast.Name) and piece.called and not _is_global(node.id, piece.nodes):
+            return False  # it is made anew at each call
+        value: Any = piece.names.value(node)
+        return value is None or isinstance(value, int | float | torch.Tensor)
+
+
+class _LoopCode:
+    """What a loop's body writes, and what of it begins anew in each body."""
+
+    def __init__(self, piece: LoopPiece) -> None:
+        self.nodes = piece.nodes
+        self.given = [pair for node in piece.nodes for pair in _assigned(node)]
+        self._conditional = {
+            id(inner)
+            for node in piece.nodes
+            if isinstance(node, ast.If)
+            for each in (*node.body, *node.orelse)
+            for inner in ast.walk(each)
+        }
+
+    def values(self, text: str) -> list[ast.expr]:
+        """Return all that is assigned to what is so written."""
+        return [value for target, value in self.given if ast.unparse(target) == text]
+
+    def is_carried(self, node: _Written) -> bool:
+        """Whether no line above sets it in each body, whatever it was."""
+        text = ast.unparse(node)
+        return not any(
+            ast.unparse(target) == text
+            and target.lineno <= node.lineno
+            and id(target) not in self._conditional
+            and text not in map(ast.unparse, _written_in(value))
+            for target, value in self.given
+        )
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(node, ast.Assign):
+        for target in node.targets:
+            if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+                yield from zip(target.elts, node.value.elts, strict=False)
+            else:
+                yield target, node.value
+    elif isinstance(node, ast.AnnAssign) and node.value is not None:
+        yield node.target, node.value
+
+
+def _written_in(node: ast.AST) -> Iterator[_Written]:
+    return (each for each in ast.walk(node) if isinstance(each, _Written))
+
+
+def _best_compared(node: ast.AST, code: _LoopCode) -> _Written | None:
+    """Return what is compared with a value and set to that value; `best = max(best, value)` does both."""
+    is_call = isinstance(node, ast.Call) and ast.unparse(node.func) in ("max", "min")
+    if isinstance(node, ast.Call) and is_call:
+        sides = node.args
+    elif isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], _ORDERS):
+        sides = [node.left, *node.comparators]
+    else:
+        return None
+    if len(sides) != 2 or _PLACES.search(ast.unparse(node)):
+        return None
+    for side, other in (sides, sides[::-1]):
+        written = ast.unparse(other)
+        for best in _written_in(side) if not isinstance(other, ast.Constant) else ():
+            values = code.values(ast.unparse(best))
+            if any(value is node for value in values) if is_call else _is_among(written, values):
+                return best
+    return None
+
+
+def _is_among(text: str, values: list[ast.expr]) -> bool:
+    return any(text in map(ast.unparse, _written_in(value)) for value in values)
+
+
+def _count_compared(node: ast.AST, code: _LoopCode) -> _Written | None:
+    """Return what goes up by one, begins anew under a condition, and ends the loop at a number."""
+    if not isinstance(node, ast.If) or not any(map(_ends_loop, node.body)):
+        return None
+    for each in _written_in(node.test):
+        text = ast.unparse(each)
+        goes_up = any(
+            isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add) and ast.unparse(one.target) == text
+            for one in code.nodes
+        )
+        anew = any(isinstance(value, ast.Constant) and value.value == 0 for value in code.values(text))
+        if goes_up and anew:
+            return each
+    return None
+
+
+def _ends_loop(node: ast.stmt) -> bool:
+    is_finish = isinstance(node, ast.Expr) and ast.unparse(node.value).endswith(".finish()")
+    return isinstance(node, ast.Break | ast.Return) or is_finish
+
+
+def _is_global(name: str, nodes: list[ast.AST]) -> bool:
+    return any(isinstance(each, ast.Global | ast.Nonlocal) and name in each.names for each in nodes)
+
+
+def _added_to(run: RunState) -> Iterator[str]:
+    """Yield the lists and sums of the outermost loop of the user's that its bodies add to and the code behind it reads."""
+    found: tuple[FrameType, Loop] | None = None
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None:
+        if not is_library_file(frame.f_code.co_filename):
+            made_at = [line for code, line in run.made_at if code is frame.f_code]
+            loops = [
+                each
+                for each in loops_around(frame)
+                if not any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at)
+            ]
+            found = (frame, loops[0]) if loops else found
+        frame = frame.f_back
+    if found is None:
+        return
+    frame, loop = found
+    names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
+    code = _LoopCode(LoopPiece([inner for each in loop.body for inner in ast.walk(each)], names))
+    for node in dict.fromkeys(map(_adds_to, code.nodes)):
+        if node and code.is_carried(node) and _is_read_behind(node.id, loop, frame):
+            value = names.value(node)
+            if type(value) in (int, float, list, dict):
+                yield node.id
+
+
+def _adds_to(node: ast.AST) -> ast.Name | None:
+    match node:
+        case ast.AugAssign(target=ast.Name() as name, op=ast.Add()):
+            return name
+        case ast.Call(func=ast.Attribute(value=ast.Name() as name, attr="append" | "extend")):
+            return name
+    return None
+
+
+def _is_read_behind(name: str, loop: Loop, frame: FrameType) -> bool:
+    tree = source_tree(frame.f_code.co_filename)
+    inner = [
+        each
+        for each in (ast.walk(tree) if tree else ())
+        if isinstance(each, ast.FunctionDef) and each.lineno <= loop.lineno <= (each.end_lineno or 0)
+    ]
+    last = max((each.lineno, each.end_lineno or 0) for each in inner)[1] if inner else sys.maxsize
+    return any(
+        isinstance(each, ast.Name)
+        and each.id == name
+        and isinstance(each.ctx, ast.Load)
+        and (loop.end_lineno or 0) < each.lineno <= last
+        for each in (ast.walk(tree) if tree else ())
+    )
+
+
+def _joined(names: list[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
+def _begin(names: dict[str, None]) -> str:
+    return "is" if len(names) == 1 else "are"
+
+
+_BEST = (
+    "{names}, which the loop compares and sets, {begin} in no checkpoint: a run that goes on begins as the script sets it, takes "
+    "the first value that comes for the best, and counts anew. Keep it in the run: run.state.setdefault({name!r}, value) before "
+    "the loop, and run.state[{name!r}] in the place of {name} (docs/keeping.md)"
+)
+_ADDED = (
+    "{names}, which the loop adds to and the code behind it reads, {hold} what this start has added alone: no checkpoint has it. "
+    "Keep it in run.state (docs/keeping.md)"
+)

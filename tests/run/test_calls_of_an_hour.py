@@ -1,0 +1,150 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Calls that users of an hour wrote and that got a raw error or a wrong remedy: each is answered with the line to write."""
+
+import copy
+import json
+import re
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import truestep as ts
+
+INPUTS, LABELS = torch.randn(24, 4, generator=torch.Generator().manual_seed(0)), torch.arange(24) % 2
+BATCHES = [(INPUTS[at : at + 6], LABELS[at : at + 6]) for at in range(0, 24, 6)]
+
+
+class Training:
+    def __init__(self, folder, data=(INPUTS, LABELS), **options):
+        self.run = ts.Run(folder, device="cpu", progress=False, doctor=False)
+        self.net = self.run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p, lr=0.1), name="net")
+        self.data = self.run.data(data, **({"batch_size": 6} | options))
+
+    def loss(self, batch):
+        return F.cross_entropy(self.net(batch[0]), batch[1], reduction="none")
+
+    def train(self, loss):
+        for batch in self.run.batches(self.data):
+            self.net.update(loss, batch)
+
+
+def optimizer():
+    return torch.optim.SGD(nn.Linear(1, 1).parameters(), lr=0.1)
+
+
+LATER = r"schedule=lambda optimizer: ts\.{name}\(optimizer, "
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "options"),
+    [
+        ("warmup_cosine", (), {"warmup_steps": 3, "total_steps": 20}),
+        ("warmup_cosine", (), {"total_steps": 20}),
+        ("warmup_cosine", (3, 20), {}),
+        ("warmup_cosine", (nn.Linear(1, 1),), {"warmup_steps": 3, "total_steps": 20}),
+        ("warmup_linear", (lambda p: None,), {"warmup_steps": 3, "total_steps": 20}),
+        ("warmup_constant", (torch.optim.SGD,), {"warmup_steps": 3}),
+        ("warmup_inverse_sqrt", (), {"warmup_steps": 3}),
+        ("one_cycle", (nn.Linear(1, 1).parameters(),), {"total_steps": 20}),
+        ("plateau", (), {"metric": "loss"}),
+        ("plateau", ("loss",), {"metric": "loss"}),
+    ],
+)
+def test_a_schedule_without_its_optimizer_names_the_function_that_a_learner_takes(name, arguments, options):
+    with pytest.raises(ts.OptionError, match=LATER.format(name=name)):
+        getattr(ts, name)(*arguments, **options)
+
+
+def test_a_schedule_of_an_optimizer_is_made():
+    assert ts.warmup_cosine(optimizer(), warmup_steps=3, total_steps=20).last_epoch == 0
+
+
+EXCHANGED = {
+    "values and weights": lambda t, b: t.net.update(
+        lambda b: ts.weighted(torch.ones(len(b[1])), t.loss(b)), b
+    ),
+    "values and weights by name": lambda t, b: t.net.update(
+        lambda b: ts.weighted(weights=t.loss(b), values=torch.ones(len(b[1]))), b
+    ),
+    "batch and loss": lambda t, b: t.net.update(b, t.loss),
+    "batch and function": lambda t, b: t.net.update(b, lambda b: t.loss(b).mean()),
+    "batch and loss of several": lambda t, b: ts.update([t.net], b, t.loss),
+    "batch and torch's loss": lambda t, b: t.net.update(b, nn.CrossEntropyLoss()),
+}
+
+
+@pytest.mark.parametrize("call", EXCHANGED.values(), ids=EXCHANGED)
+def test_what_was_exchanged_is_said(tmp_path, call):
+    training = Training(tmp_path)
+    with pytest.raises(ts.LossError, match=r"in each other's place|Exchange the two"):
+        call(training, (INPUTS, LABELS))
+
+
+def test_weights_that_are_learned_get_their_own_words(tmp_path):
+    training = Training(tmp_path)
+    learned = lambda b: ts.weighted(training.loss(b), training.net(b[0])[:, 0].sigmoid())
+    with pytest.raises(ts.LossError, match=r"weights\.detach\(\)"):
+        training.net.update(learned, (INPUTS, LABELS))
+
+
+@pytest.mark.parametrize("write", ["state.best = 0.5", "state.best", "state.best += 1", "state.add(1)"])
+def test_a_name_behind_a_point_of_the_state_is_written_in_brackets(tmp_path, write):
+    run = ts.Run(tmp_path, device="cpu", progress=False)
+    with pytest.raises(AttributeError, match=r"Write run\.state\['(best|add)'\]"):
+        exec(write, {"state": run.state})
+
+
+def test_the_state_is_a_dict_in_all_else(tmp_path):
+    training = Training(tmp_path)
+    training.run.state.setdefault("losses", []).append(1.0)
+    training.train(training.loss)
+    state = training.run.state
+    assert copy.deepcopy(state) == dict(state) == json.loads(json.dumps(state)) == {"losses": [1.0]}
+    training.run.close()
+    again = Training(tmp_path)
+    again.train(again.loss)
+    assert again.run.state == {"losses": [1.0]}
+
+
+@pytest.mark.parametrize("values", [{"accuracy": 0.5, "loss": 1.0}, {"a b": torch.ones(())}])
+def test_a_dict_under_one_name_is_logged_by_its_own_names(tmp_path, values):
+    run = ts.Run(tmp_path, device="cpu", progress=False)
+    with pytest.raises(ts.OptionError, match=re.escape("run.log(**{f'val/{key}': value for key, value in ")):
+        run.log(val=values)
+
+
+def square(training):
+    return lambda b: (training.net(b[0])[..., 0] - b[1]).square()
+
+
+@pytest.mark.parametrize("data", [BATCHES, lambda: iter(BATCHES), [[x, y] for x, y in BATCHES]])
+@pytest.mark.parametrize("loss", [lambda training: training.loss, square])
+def test_batches_that_are_batched_again_are_asked_after(tmp_path, data, loss):
+    training = Training(tmp_path, data, batch_size=2)
+    with pytest.raises((RuntimeError, ts.LossError)) as caught, training.run:
+        training.train(loss(training))
+    assert "run.data(lambda: batches)" in "".join(caught.value.__notes__)
+
+
+def test_tokens_with_a_label_each_are_not_asked_after(tmp_path):
+    training = Training(tmp_path, (torch.zeros(24, 6).long(), torch.zeros(24, 6).long()))
+    with pytest.raises(ts.LossError) as caught, training.run:
+        training.train(lambda b: training.net.module.weight.sum() * b[0])
+    assert "batches already" not in "".join(getattr(caught.value, "__notes__", []))
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("best.pt", r"holds 'a\.pth', 'net\.safetensors'\. A run keeps its weights in its directory"),
+        ("a.pt", r"Did you mean .*a\.pth"),
+        ("runs/x.pt", r"There is no folder .*runs"),
+    ],
+)
+def test_a_file_of_weights_that_is_not_there_is_answered_with_those_that_are(tmp_path, name, said):
+    for each in ("a.pth", "net.safetensors", "log.txt"):
+        (tmp_path / each).touch()
+    with pytest.raises(ts.CheckpointError, match=said):
+        ts.load_weights(nn.Linear(1, 1), tmp_path / name)
