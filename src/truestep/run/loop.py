@@ -44,6 +44,7 @@ class RunLoop:
         self._noting = NotingWhatEndsLoop(run.context.world)
         self._watched: Any = None
         self._counted: Any = None
+        self._written: Any = None
         # a script's own iterator goes with its names when the process ends; modules have lost theirs by then, so it is kept here
         self._is_too_late = sys.is_finalizing
 
@@ -67,6 +68,8 @@ class RunLoop:
                     break
                 cursor.end_epoch()
                 session.epoch_ended()
+                if self._written is not None:
+                    self._written.epoch_over()
         finally:
             # a loop that is closed late has no part in the one that runs now
             if cursor.epochs is body and not self._is_too_late():
@@ -146,6 +149,7 @@ class RunLoop:
             self._closed(stream, reader, leads=leads)
         if leads:
             session.pass_done(stream)
+        self._look_at_written_data(stream)
         return PASS_ENDED
 
     def _note_pass_begun(self, stream: StreamCursor, *, leads: bool) -> None:
@@ -164,6 +168,13 @@ class RunLoop:
         from truestep.run.changing_data import look_at_lists  # most data is no list
 
         look_at_lists(self._run, stream, whole=whole)
+
+    def _look_at_written_data(self, stream: StreamCursor) -> None:
+        if self._written is None:
+            from truestep.run.written_data import WrittenData  # only once there is a pass
+
+            self._written = WrittenData(self._run)
+        self._written.pass_over(stream)
 
     def _look_at_variables(self, stream: StreamCursor) -> None:
         if self._watched is None:

@@ -2,6 +2,7 @@
 """Every kind of clipping against its closed form, and what all kinds promise."""
 
 import math
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -201,6 +202,29 @@ def test_a_function_gets_names_and_gradients(make_learner):
     learner = make_learner(nn.Linear(2, 1), clip=seen.update)
     learner.update(lambda x: learner(x).squeeze(1), torch.tensor([[1.0, 3.0]]))
     assert {name: g.tolist() for name, g in seen.items()} == {"weight": [[1.0, 3.0]], "bias": [1.0]}
+
+
+def noised(parameters):
+    for parameter in parameters:
+        parameter.grad.add_(0.1)
+
+
+@pytest.mark.parametrize(
+    "function",
+    [
+        partial(nn.utils.clip_grad_norm_, max_norm=1.0),
+        lambda parameters: nn.utils.clip_grad_value_(parameters, 1.0),
+        noised,
+        lambda gradients: [g.mul_(0.5) for g in gradients],
+        lambda: None,
+    ],
+)
+def test_a_function_of_something_else_is_told_what_it_gets(make_learner, function):
+    learner = make_learner(nn.Linear(2, 1), clip=function)
+    with pytest.raises((AttributeError, TypeError)) as raised:
+        learner.update(lambda x: learner(x).squeeze(1), torch.tensor([[1.0, 3.0]]))
+    (note,) = (note for note in raised.value.__notes__ if "clip=" in note)
+    assert "{parameter name: gradient}" in note
 
 
 def test_a_norm_that_was_not_measured_is_computed_when_asked_for_and_not_later(make_learner):

@@ -25,7 +25,15 @@ class ClipFunction(Clip):
 
     def apply(self, gradients: Gradients, norm: Tensor) -> None:
         """Call the function; one that returns other tensors has clipped nothing, and is refused."""
-        returned: object = self.function(dict(zip(gradients.names, gradients.tensors, strict=True)))
+        try:
+            returned: object = self.function(dict(zip(gradients.names, gradients.tensors, strict=True)))
+        except Exception as error:
+            error.add_note(
+                "truestep: raised by the function given as clip=, which gets {parameter name: gradient} and changes the gradients "
+                "in place: for gradient in gradients.values(): gradient.mul_(0.5). For torch.nn.utils.clip_grad_norm_ write "
+                "clip=ts.ClipNorm(1.0), for clip_grad_value_ ts.ClipValue(1.0)."
+            )
+            raise
         if isinstance(returned, Mapping) and not {id(each) for each in returned.values()} <= {
             id(each) for each in gradients.tensors
         }:

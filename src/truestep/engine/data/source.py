@@ -39,6 +39,8 @@ class BatchSource(SealedAttributes, ABC):
     choices: list[Choice]
     lists: "Sequence[ListOfData]" = ()
     """What the data is read from, where it may grow or change beside the training."""
+    given: Any = None
+    """What it reads from, as `run.data` was given it."""
     _files: Sequence[HeldFile] = ()
 
     @abstractmethod
@@ -62,7 +64,7 @@ class BatchSource(SealedAttributes, ABC):
         from truestep.engine.data.changing_list import lists_of_data  # only once there is data
 
         self._files = files_held_by(data)
-        self.lists = lists_of_data(data)
+        self.lists, self.given = lists_of_data(data), data
 
     def files(self) -> Sequence[HeldFile]:
         """Return them as they were then."""

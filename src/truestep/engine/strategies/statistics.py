@@ -7,7 +7,6 @@ nothing.
 """
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import torch
@@ -48,7 +47,7 @@ def share_rank_statistics(module: nn.Module, world: World, is_updating: Callable
     layers = [part for part in module.modules() if isinstance(part, Norm)]
     for layer in layers:
         # On the object, past nn.Module's own `__setattr__`: the layer's class stays what others look for.
-        layer.__dict__["forward"] = partial(_forward, layer, world, is_updating)
+        layer.__dict__["forward"] = _ForwardOverRanks(layer, world, is_updating)
     return layers
 
 
@@ -56,6 +55,21 @@ def unshare_rank_statistics(layers: Iterable[Norm]) -> None:
     """Undo `share_rank_statistics`."""
     for layer in layers:
         layer.__dict__.pop("forward", None)
+
+
+class _ForwardOverRanks:
+    """What stands for a layer's forward."""
+
+    def __init__(self, layer: Norm, world: World, is_updating: Callable[[], bool]) -> None:
+        self._given = layer, world, is_updating
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Compute it."""
+        return _forward(*self._given, inputs)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """A copy of the layer (a teacher, an average) is no layer of the learner's: it has its class's own forward."""
+        return getattr, (self._given[0], "forward")
 
 
 def _takes(layer: Norm) -> bool:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from truestep.core.accelerator import bring_together
+from truestep.core.hooks import HookOfOriginal
 from truestep.core.trees import tree_leaves
 from truestep.model.layers.interval import LookClock
 from truestep.model.layers.measures import (
@@ -95,7 +96,7 @@ class LookHooks:
     def begin(self) -> None:
         """Attach the hooks, and note some of each weight."""
         for module in self._modules.values():
-            self._handles.append(module.register_forward_hook(self._after_forward))
+            self._handles.append(module.register_forward_hook(HookOfOriginal(self._after_forward)))
         for name, matrix in self._matrices.items():
             self._before[name] = some_layer_values(matrix)
             self._listen(name, matrix)

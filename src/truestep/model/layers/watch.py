@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from truestep.core.accelerator import ArrivingCopy, send_to_host
 from truestep.core.errors import OptionError
+from truestep.core.hooks import HookOfOriginal
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import counted, number_or_dash, number_text
@@ -118,7 +119,7 @@ class LayerWatch(Result):
     def __init__(self, model: nn.Module, every: Every) -> None:
         self._looks = ModelLooks(model, every)
         self._steps = 0
-        self._handle = model.register_forward_pre_hook(self._before_forward)
+        self._handle = model.register_forward_pre_hook(HookOfOriginal(self._before_forward))
 
     def _before_forward(self, *_: Any) -> None:
         if not torch.is_grad_enabled() or torch.compiler.is_compiling():
