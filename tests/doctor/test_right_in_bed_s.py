@@ -412,3 +412,73 @@ def test_a_form_with_blanks(blank: str, target: str, after: str, severity: Sever
     found = [each for each in read_paths([path]).findings if each.code == "VALUE041"]
     assert "model" in "".join(each.message for each in found)
     assert {each.severity for each in found} == {severity}
+
+
+# ── EVAL002: eval() of a parameter that is one model here and another there ───────────────────
+
+LAYERED = """
+class Part(nn.Module):
+    def __init__(self, size):
+        super().__init__()
+        self.drop = nn.Dropout(0.5)
+        self.fc = nn.Linear(size, size)
+    def forward(self, x):
+        return self.drop(self.fc(x))
+class Wrapped(nn.Module):
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+    def forward(self, x):
+        return self.module.forward(x)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.part = Wrapped(Part(3))
+        self.out = nn.Linear(3, 3)
+    def forward(self, x):
+        return self.out(self.part.forward(x))
+def evaluate(model, data):
+    BEFORE
+    right = 0
+    for x, y in data:
+        preds = APPLIED
+        right += (torch.max(preds, 1)[1] == y).sum().item()
+    return right
+def main():
+    net = Net()
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    for epoch in range(3):
+        net.train()
+        for x, y in train_data:
+            opt.zero_grad()
+            F.cross_entropy(net.forward(x), y).backward()
+            opt.step()
+        evaluate(MODEL, val_data)
+    AFTER
+main()
+"""
+LOADED = "net = torch.load(path)\n    evaluate(net, val_data)"
+
+
+@pytest.mark.parametrize(
+    ("before", "applied", "model", "after", "is_told"),
+    [
+        ("model.eval()", "model.forward(x)", "net", LOADED, False),
+        ("model.eval()", "model(x)", "net", LOADED, False),
+        ("model.train(False)", "model.forward(x)", "net", LOADED, False),
+        ("model.eval()", "model.forward(x)", "net", "evaluate(torch.load(path), val_data)", False),
+        ("model.eval()", "model.forward(x)", "net", "evaluate(other, val_data)", False),
+        ("model = model.eval()", "model.forward(x)", "net", LOADED, False),
+        ("model.cuda().eval()", "model.forward(x)", "model=net, data", LOADED, False),
+        ("pass", "model.forward(x)", "net", LOADED, True),
+        ("model.train()", "model.forward(x)", "net", LOADED, True),
+        ("other.eval()", "model.forward(x)", "net", LOADED, True),
+        ("model.out.eval()", "model.forward(x)", "net", LOADED, True),
+    ],
+)
+def test_eval_of_one_of_several_models(
+    before: str, applied: str, model: str, after: str, is_told: bool
+) -> None:
+    text = LAYERED.replace("BEFORE", before).replace("APPLIED", applied).replace("AFTER", after)
+    text = text.replace("evaluate(MODEL, val", f"evaluate({model}, val").replace("data, val_", "data=val_")
+    assert bool(told("EVAL002", text)) is is_told
