@@ -482,3 +482,99 @@ def test_eval_of_one_of_several_models(
     text = LAYERED.replace("BEFORE", before).replace("APPLIED", applied).replace("AFTER", after)
     text = text.replace("evaluate(MODEL, val", f"evaluate({model}, val").replace("data, val_", "data=val_")
     assert bool(told("EVAL002", text)) is is_told
+
+
+# ── PARAM021: a layer for the keys of a checkpoint, and one that was replaced ─────────────────
+
+KEYED = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.second = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.first(x).relu()
+class Other(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.fc(x)
+LINES
+"""
+TRAINED = """
+opt = torch.optim.SGD(MODEL.parameters(), 0.1)
+for x, y in loader:
+    opt.zero_grad()
+    F.mse_loss(MODEL(x), y).backward()
+    opt.step()
+"""
+HUB = "torch.hub.load_state_dict_from_url(url)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("net = Net()\nnet.load_state_dict(torch.load(path))", []),
+        (f"net = Net()\nnet.load_state_dict({HUB}, strict=True)\nnet.eval()", []),
+        (
+            "def make(p=True):\n    net = Net()\n    if p:\n        net.load_state_dict(torch.load(p))\n    return net",
+            [],
+        ),
+        ("net = Net().cuda()\nstate = torch.load(path)\nnet.load_state_dict(state['model'])", []),
+        (
+            "class User:\n    def __init__(self):\n        self.net = Net()\n        self.net.load_state_dict(torch.load(p))",
+            [],
+        ),
+        (
+            "net = Net()\nnet.load_state_dict(torch.load(path))\nmodel = Other()"
+            + TRAINED.replace("MODEL", "model"),
+            [],
+        ),
+        ("net = Net()\nnet.load_state_dict(torch.load(path))" + TRAINED.replace("MODEL", "net"), [RISK]),
+        ("net = Net()" + TRAINED.replace("MODEL", "net"), [RISK]),
+        ("net = Net()\nnet.load_state_dict(torch.load(path), strict=False)", [RISK]),
+        ("net = Net()\nnet.load_state_dict(other.state_dict())", [RISK]),
+        ("net, twin = Net(), Net()\nnet.load_state_dict(torch.load(path))", [RISK]),
+        ("net = Net()\nnet.load_state_dict(torch.load(path))\ntwin = Net()", [RISK]),
+        ("", [RISK]),
+    ],
+)
+def test_a_layer_for_the_keys_of_a_checkpoint(lines: str, severities: list[Severity]) -> None:
+    assert told("PARAM021", KEYED.replace("LINES", lines)) == severities
+
+
+REPLACED = """
+class Own(nn.Module):
+    def __init__(self, size=4):
+        super().__init__()
+        self.fc = nn.Linear(size, size)
+    def forward(self, x):
+        return self.fc(x)
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first = nn.Linear(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+    def forward(self, x):
+        LINES
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity"),
+    [
+        ("other = Own(4)\n        return other(self.first(x))", ADVICE),
+        ("y = self.first(x)\n        return Own(y.shape[1])(y)", ADVICE),
+        ("norm = nn.GroupNorm(2, 4)\n        return norm(self.first(x))", ADVICE),
+        ("return nn.LayerNorm(4)(self.first(x))", ADVICE),
+        ("y = self.first(x)\n        y = nn.LayerNorm(4).to(y.device)(y)\n        return y", ADVICE),
+        ("return self.first(x)", RISK),
+        ("return nn.ReLU()(self.first(x))", RISK),
+        ("return nn.Softmax(dim=1)(self.first(x))", RISK),
+        ("drop = nn.Dropout(0.5)\n        return drop(self.first(x))", RISK),
+        ("return F.layer_norm(self.first(x), [4])", RISK),
+    ],
+)
+def test_a_layer_that_another_replaces(lines: str, severity: Severity) -> None:
+    assert told("PARAM021", REPLACED.replace("LINES", lines)) == [severity]
