@@ -578,3 +578,62 @@ class Net(nn.Module):
 )
 def test_a_layer_that_another_replaces(lines: str, severity: Severity) -> None:
     assert told("PARAM021", REPLACED.replace("LINES", lines)) == [severity]
+
+
+# ── PARAM038: a transform that a data set stores and never applies ────────────────────────────
+
+STORED = """
+from sklearn.preprocessing import StandardScaler
+from torch.utils.data import Dataset
+class Images(Dataset):
+    def __init__(self, rows, transform=None, augmentation=None):
+        self.rows = rows
+        self.transform = transform
+        self.data_aug = augmentation
+    def __len__(self):
+        return len(self.rows)
+    def __getitem__(self, index):
+        x = self.rows[index]
+        LINES
+        return x
+REST
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "rest", "severities"),
+    [
+        ("pass", "data = Images(rows, transform=flips)", [RISK]),
+        ("pass", "data = Images(rows, flips)", [RISK]),
+        ("pass", "data = Images(rows, None, flips)", [RISK]),
+        ("x = self.transform(x)", "data = Images(rows, flips, augmentation=noise)", [RISK]),
+        ("pass", "data = Images(rows, flips, noise)", [RISK, RISK]),
+        ("x = torch.tensor(x)", "a = Images(rows)\nb = Images(rows, transform=None if a else flips)", [RISK]),
+        ("pass", "x = StandardScaler().transform(x)\ndata = Images(rows, flips)", [RISK]),
+        ("pass", "scaler = StandardScaler()\nx = scaler.transform(x)\ndata = Images(rows, flips)", [RISK]),
+        ("pass", "def make(t):\n    return Images(rows, transform=t)\nmake(flips)", [RISK]),
+        ("# x = self.transform(x)\n        pass", "data = Images(rows, flips)", [ADVICE]),
+        ("x = self.transform(x) if self.transform else x", "data = Images(rows, flips)", []),
+        ("pass", "data = Images(rows)", []),
+        ("pass", "data = Images(rows, None)\nmore = Images(rows, transform=None)", []),
+        ("pass", "data = Images(rows, flips)\nx = data.transform(x)", []),
+        ("pass", "data = Images(rows, flips)\nx = loader.dataset.transform(x)", []),
+        ("pass", "data = Images(rows, flips)\nprint(getattr(data, 'trans' + 'form'))", []),
+        ("x = self.change(x)", "data = Images(rows, flips)\nImages.change = lambda s, x: s.transform(x)", []),
+        (
+            "pass",
+            "class More(Images):\n    def __getitem__(self, i):\n        return self.transform(self.rows[i])\nMore(rows, flips)",
+            [],
+        ),
+        ("pass", "data = Images(rows, flips)\nfor each in (data,):\n    x = each.transform(x)", []),
+    ],
+)
+def test_a_transform_that_a_data_set_never_applies(lines: str, rest: str, severities: list[Severity]) -> None:
+    assert told("PARAM038", STORED.replace("LINES", lines).replace("REST", rest)) == severities
+
+
+@pytest.mark.parametrize("base", ["MNIST", "ImageFolder", "VisionDataset"])
+def test_a_base_that_may_apply_it(base: str) -> None:
+    text = STORED.replace("LINES", "pass").replace("REST", "data = Images(rows, flips)")
+    text = text.replace("import Dataset", f"import Dataset\nfrom torchvision.datasets import {base}")
+    assert told("PARAM038", text.replace("(Dataset)", f"({base})")) == []
