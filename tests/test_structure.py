@@ -161,6 +161,7 @@ MANY_METHODS: dict[str, str] = {
 # A file of doctor/source that one other file alone imports is a part of that file, or says here why it is not.
 ONE_IMPORTER = {
     "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
+    "blanks": "what a form with blanks is; with the check one file of 420 lines and two matters",
     "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
     "eventful_parts": "a part of tracing.py, which would have 450 lines and more",

@@ -58,7 +58,8 @@ class StatisticsBeforeSplit(SourceCheck):
             data = {dotted(each) for each in split.args} - {None}
             for call in module.method_calls("fit_transform", "fit"):
                 earlier = call.lineno < split.lineno and module.scope(call) is module.scope(split)
-                if earlier and _is_scaler(module, call) and _names(module, call) & data:
+                is_of_split = earlier and _is_scaler(module, call) and bool(_names(module, call) & data)
+                if is_of_split and not _is_done_again(module, call, split):
                     yield At(
                         call,
                         f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
@@ -69,6 +70,22 @@ class StatisticsBeforeSplit(SourceCheck):
             ):
                 yield At(call, "This is fitted on all data, which are cut into two parts only afterwards.")
         yield from _by_hand(module)
+
+
+def _is_done_again(module: SourceModule, fitted: ast.Call, split: ast.Call) -> bool:
+    """Tell a fit whose whole statement stands below once more, with nothing between that reads its result: one mistake."""
+    statement = module.statement(fitted)
+    same = [
+        each
+        for call in module.method_calls("fit_transform", "fit")
+        if fitted.lineno < call.lineno < split.lineno and module.scope(call) is module.scope(fitted)
+        if ast.dump(each := module.statement(call)) == ast.dump(statement)
+    ]
+    if not same or not isinstance(statement, (ast.Assign, ast.Expr)):
+        return False
+    names = [dotted(each) for each in statement.targets] if isinstance(statement, ast.Assign) else []
+    reads = [read for name in names if name is not None for read in module.reads(name)]
+    return not any(statement.lineno < read.lineno < same[0].lineno for read in reads)
 
 
 def _by_hand(module: SourceModule) -> Iterator[At]:

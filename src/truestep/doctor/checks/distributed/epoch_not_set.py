@@ -80,6 +80,8 @@ class EpochNotSet(SourceCheck, Watcher):
                     yield Unsure(call, f"{library} may do it")
                 elif not _goes_round(module) or _is_for_others(module, call):
                     yield Unsure(call, "the loops over its loader are out of sight")
+                elif _is_thrown_away(module, call):
+                    yield Unsure(call, "the loader that is given it is used by nothing")
                 elif is_never_taken(module, call):
                     yield Unsure(call, "no call in sight takes the branch that makes it")
                 elif module.program.called_anywhere("torch.utils.data.DataLoader"):
@@ -149,10 +151,10 @@ def _is_for_others(module: SourceModule, call: ast.Call) -> bool:
 def _evaluates(module: SourceModule, call: ast.Call) -> bool:
     """Tell a sampler of held-out data, by what it is called, what takes it, and the function and tests around it."""
     statement = module.statement(call)
-    texts = [_said_of_data(module, statement)]
+    texts = [_said_of_data(module, statement, call)]
     name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-    readers = [module.statement(each) for each in module.reads(name)] if name is not None else []
-    texts += [_said_of_data(module, each) for each in readers]
+    readers = module.reads(name) if name is not None else []
+    texts += [_said_of_data(module, module.statement(each), each) for each in readers]
     for above in module.ancestors(call):
         texts += [ast.unparse(above.test)] if isinstance(above, ast.If) else []
         texts += [above.name] if isinstance(above, ast.FunctionDef) else []
@@ -160,9 +162,48 @@ def _evaluates(module: SourceModule, call: ast.Call) -> bool:
     return bool(held_out) and not any("train" in each.lower() for each in held_out)
 
 
-def _said_of_data(module: SourceModule, statement: ast.stmt) -> str:
+def _is_thrown_away(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a sampler whose every loader goes to a name of a function that nothing there reads."""
+    statement = module.statement(call)
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    given = [call]
+    if isinstance(statement, ast.Assign) and statement.value is call and name is not None:
+        given = [each for each in module.reads(name) if module.scope(each) is module.scope(call)]
+    loaders = [
+        above
+        for each in given
+        for above in module.ancestors(each)
+        if isinstance(above, ast.Call) and module.kind(above) == "loader"
+    ]
+    return bool(loaders) and all(_is_never_read(module, each) for each in loaders)
+
+
+def _is_never_read(module: SourceModule, loader: ast.Call) -> bool:
+    scope, statement = module.scope(loader), module.statement(loader)
+    if not (isinstance(scope, Function) and isinstance(statement, ast.Assign) and statement.value is loader):
+        return False
+    used = {each.id for each in module.inside(scope, ast.Name) if isinstance(each.ctx, ast.Load)}
+    used |= {name for each in module.inside(scope, ast.Global, ast.Nonlocal) for name in each.names}
+    return all(isinstance(each, ast.Name) and each.id not in used for each in statement.targets)
+
+
+def _beside(module: SourceModule, read: ast.AST) -> Iterator[ast.AST]:
+    """Yield what stands beside a name in a tuple, a list, or a call that makes no loader: it says nothing of that name."""
+    around = {read, *module.ancestors(read)}
+    for above in module.ancestors(read):
+        if isinstance(above, ast.stmt):
+            return
+        parts: list[ast.expr] = above.elts if isinstance(above, (ast.Tuple, ast.List)) else []
+        if isinstance(above, ast.Call) and module.kind(above) not in ("loader", "sampler"):
+            parts = [*above.args, *(each.value for each in above.keywords)]
+        yield from (each for each in parts if each not in around)
+
+
+def _said_of_data(module: SourceModule, statement: ast.stmt, read: ast.AST) -> str:
     """Return the names and texts of a statement; of a loader and a sampler what they are of, not how large its batches are."""
     left_out: set[ast.AST] = set()
+    for beside in _beside(module, read):
+        left_out |= set(walk(beside))
     for call in (each for each in walk(statement) if isinstance(each, ast.Call)):
         if (module.qualify(call.func) or "").startswith("torch.utils.data."):
             words = [each.value for each in call.keywords if each.arg not in _OF_DATA]

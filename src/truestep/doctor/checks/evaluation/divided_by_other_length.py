@@ -9,7 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import Function, dotted
 from truestep.doctor.source.values import argument, literal, value_origins
 
 _ROWS = re.compile(r"\.size\((dim=)?0\)$|\.shape\[0\]$|^len\([\w\[\]'\".]+\)$")  # of a batch
@@ -54,11 +54,29 @@ class DividedByOtherLength(SourceCheck):
                 continue
             sources = {_source_of(module, each) for each in _added(module, node, name)}
             source = next(iter(sources), None)
-            if len(sources) == 1 and source is not None and source != other:
+            if len(sources) == 1 and source is not None and not _is_one(module, node, source, other):
                 yield At(
                     node, f"{name!r} is summed over {source}, and divided by the length of {other}.", RISK
                 )
         yield from _means_over_examples(module)
+
+
+def _is_one(module: SourceModule, node: ast.AST, source: str, other: str) -> bool:
+    """Tell two names of one loader: a parameter is what every call in sight gives for it."""
+    return source == other or _given_as(module, node, source) == _given_as(module, node, other)
+
+
+def _given_as(module: SourceModule, node: ast.AST, name: str) -> set[str]:
+    """Return the text that the calls of this function give for a parameter, else the name itself."""
+    scope = module.scope(node)
+    parameters = scope.args.args if isinstance(scope, Function) and not isinstance(scope, ast.Lambda) else []
+    at = next((index for index, each in enumerate(parameters) if each.arg == name), None)
+    if at is None or not isinstance(scope, Function):
+        return {name}
+    at -= parameters[0].arg in ("self", "cls")
+    given = [argument(call, at, name) for call in module.functions.callers(scope)]
+    texts = {ast.unparse(each) for each in given if each is not None}
+    return texts if texts and None not in given else {name}
 
 
 def _means_over_examples(module: SourceModule) -> Iterator[At]:

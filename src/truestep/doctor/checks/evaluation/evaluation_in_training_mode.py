@@ -262,8 +262,10 @@ def _is_given_to(module: SourceModule, trace: Trace, mode: TraceEvent, forward: 
     if not isinstance(whole.node, ast.Call) or not isinstance(part.node, ast.Call):
         return False
     maker = module.home(part.node).enclosing(part.node, ast.ClassDef)
-    known = maker is not None and module.classes.of(mode.receiver) is not None
-    if known and maker is not None and _holds(module, mode.receiver, maker.name):
+    # of a parameter that may be one of several models it is here the one that this call was given
+    holder = mode.receiver if module.classes.of(mode.receiver) is not None else whole.node
+    known = maker is not None and module.classes.of(holder) is not None
+    if known and maker is not None and _holds(module, holder, maker.name):
         return True  # made by what is set, and handed on to what applies it
     given = given_to(whole.node)
     return any(contexts.origin(LocatedExpression(each, whole.context)).node is part.node for each in given)

@@ -9,7 +9,14 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.rewriting import Edits, moved_after, next_event
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    after,
+    moved_after,
+    next_event,
+    text_of,
+)
 
 
 class ZeroGradOncePerEpoch(SourceCheck):
@@ -47,15 +54,31 @@ class ZeroGradOncePerEpoch(SourceCheck):
                 path = loop.batch_path()
                 clears = [event for each in loop.outer_loops(path) for event in loop.clears(each)]
                 outer = [event for event in clears if not _is_for_another(trace, loop, event)]
-                if outer and not loop.clears(path) and not loop.of("unknown") and not _ends_early(loop):
+                if not outer or loop.clears(path) or loop.of("unknown") or _ends_early(loop):
+                    continue
+                here = [each for each in outer if not _is_of_another_loop(trace, loop, each)]
+                if here:
+                    text = "The gradients are cleared once per outer loop, but stepped in the inner one."
+                    yield At(here[0].node, text)
+                else:
                     yield At(
-                        outer[0].node,
-                        "The gradients are cleared once per outer loop, but stepped in the inner one.",
+                        loop.steps[0].node, "This loop never clears the gradients: another one alone does."
                     )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Clear after the step."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "step":
+            if node.args or node.keywords:  # of a scaler, or with a closure
+                raise SourceRewriteError
+            return [after(module, node, f"{text_of(module, node.func.value)}.zero_grad()")]
         return moved_after(module, node, next_event(module, node, "step").node)
+
+
+def _is_of_another_loop(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool:
+    """Tell what another training loop clears for its own steps, as that of another branch does."""
+    trained = {each.node for world in trace.worlds or [trace] for each in world.training_loops()}
+    others = trained.difference(frame.node for frame in loop.path)
+    return any(frame.node in others for frame in clear.path)
 
 
 def _is_for_another(trace: Trace, loop: TrainingLoop, clear: TraceEvent) -> bool:

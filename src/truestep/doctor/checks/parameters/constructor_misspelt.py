@@ -48,7 +48,8 @@ class ConstructorMisspelt(SourceCheck):
             methods = {node.name: node for node in owner.body if isinstance(node, ast.FunctionDef)}
             for name, node in methods.items():
                 wanted = "__init__" if "in" in name else "forward"
-                if MISSPELT.match(name) and name not in RIGHT and wanted not in methods and _does_more(node):
+                is_near = bool(MISSPELT.match(name)) and name not in RIGHT and wanted not in methods
+                if is_near and _does_more(node) and not _is_called(module, name):
                     yield At(node, f"{owner.name}.{name} is never called: {wanted} is meant.")
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
@@ -56,6 +57,17 @@ class ConstructorMisspelt(SourceCheck):
         wanted = "__init__" if "in" in node.name else "forward"
         column = module.lines[node.lineno - 1].find(node.name) + 1
         return [SourceEdit(node.lineno, column, node.lineno, column + len(node.name), wanted)]
+
+
+def _is_called(module: SourceModule, name: str) -> bool:
+    """Tell a name by which the program calls something itself; `super()._init_()` in a method of that name calls a base."""
+    for read in module.program.attributes_read.get(name, ()):
+        home = module.home(read)
+        call, scope = home.parents[read], home.scope(read)
+        is_base = isinstance(read.value, ast.Call) or getattr(scope, "name", "") == name
+        if isinstance(call, ast.Call) and call.func is read and not is_base:
+            return True
+    return False
 
 
 def _does_more(method: ast.FunctionDef) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, stored_in
+from truestep.doctor.source.names import Function, dotted, last_part, stored_in
 from truestep.doctor.source.values import constant, seen_through
 
 _NAME = re.compile(r"(^|_)(old|target)(_|$)")
@@ -61,7 +61,11 @@ class CopyStartsApart(SourceCheck):
             copies = [each for each in module.method_calls("load_state_dict") if _last(each.func) == last]
             if origin is None or not copies or not all(_copies_state(module, each) for each in copies):
                 continue
-            if _is_copied_by_owner(module, node) or _is_copied_before_use(module, last, copies):
+            if _is_copied_by_owner(module, node) or any(
+                _is_copied_at_start(module, node, each) for each in copies
+            ):
+                continue
+            if _is_copied_before_use(module, last, copies):
                 continue
             if not any(module.scope(each) is module.scope(node) for each in copies) and not _changed(
                 module, node, place
@@ -100,6 +104,40 @@ def _is_copied_by_owner(module: SourceModule, node: ast.Assign) -> bool:
     copies = [each for each in home.method_calls("load_state_dict") if home.scope(each) is scope]
     return any(
         dotted(stored) == dotted(each.func.value) for each in copies if isinstance(each.func, ast.Attribute)
+    )
+
+
+def _is_copied_at_start(module: SourceModule, node: ast.Assign, copy: ast.Call) -> bool:
+    """Tell a copy in a function that what makes the networks calls behind that line, or whoever makes their owner, once."""
+    scope = module.scope(copy)
+    if not isinstance(scope, Function) or not _holds_at_first(module, copy):
+        return False
+    return any(_is_at_start(module, node, call) for call in _calls_of(module, scope, set()))
+
+
+def _calls_of(module: SourceModule, function: Function, seen: set[Function]) -> Iterator[ast.Call]:
+    """Yield the calls of a function, and of those that call it at their top."""
+    for call in module.functions.callers(function):
+        yield call
+        home = module.home(call)
+        scope = home.scope(call)
+        if isinstance(scope, Function) and scope not in seen and home.statement(call) in scope.body:
+            yield from _calls_of(module, scope, seen | {scope})
+
+
+def _is_at_start(module: SourceModule, node: ast.Assign, call: ast.Call) -> bool:
+    """Tell a call behind the networks in the function that makes them, or behind `agent = Agent()` and in no loop."""
+    home, maker = module.home(call), module.scope(node)
+    tests = [each for each in home.ancestors(call) if isinstance(each, (ast.If, ast.Try))]
+    if home.loop(call) is not None or any(maker not in home.ancestors(each) for each in tests):
+        return False
+    if home.scope(call) is maker:
+        return call.lineno > node.lineno and not tests
+    makers = module.functions.callers(maker) if isinstance(maker, Function) else []
+    return not tests and any(
+        home.scope(each) is home.scope(call) and each.lineno <= call.lineno and home.loop(each) is None
+        for each in makers
+        if module.home(each) is home
     )
 
 

@@ -10,6 +10,7 @@ from truestep.doctor.library.operations import MAKERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
+from truestep.doctor.source.trainable import is_idle
 from truestep.doctor.source.values import constant, value_origins
 
 MISSPELT = ("require_grad", "requires_grads", "require_grads", "required_grad")
@@ -54,7 +55,8 @@ class FreezeWithoutEffect(SourceCheck):
                     yield At(statement, text, ADVICE if _needs_none(module, statement) else BUG)
                 elif target.attr == "requires_grad" and _is_module(module, target.value):
                     owner = ast.unparse(target.value)
-                    yield At(statement, f"{owner} is a module: its parameters keep their requires_grad.")
+                    text = f"{owner} is a module: its parameters keep their requires_grad."
+                    yield At(statement, text, ADVICE if is_idle(module, statement, target) else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Freeze the parameters."""

@@ -7,9 +7,10 @@ from collections.abc import Callable, Iterator
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, method_of, walk
+from truestep.doctor.source.unrun import scopes_of_trainings
 from truestep.doctor.source.uses import is_in_comment
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, literal, seen_through
 
 DYNAMIC = {"_modules", "getattr", "__getattr__", "vars", "__dict__"}
 GOING_THROUGH = ("children", "named_children", "modules", "named_modules")
@@ -116,6 +117,42 @@ def _is_without_weights(module: SourceModule, value: ast.expr | None) -> bool:
     return name in LAYERS_WITHOUT_WEIGHTS or name.endswith("Loss")
 
 
+def _is_only_loaded(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a class whose every instance in sight takes its weights from a file, and that no training comes by."""
+    made = [
+        each for each in module.index.calls.get(owner.name, ()) if module.classes.named(each.func) is owner
+    ]
+    if not made or not all(_is_loaded(module.home(each), each) for each in made):
+        return False
+    return module.classes.method(owner, "forward") not in module.program.answer(scopes_of_trainings)
+
+
+def _is_loaded(module: SourceModule, made: ast.Call) -> bool:
+    statement = module.statement(made)
+    if not isinstance(statement, ast.Assign) or made not in walk(statement.value):
+        return False
+    places = {dotted(each) for each in statement.targets} - {None}
+    for load in module.method_calls("load_state_dict"):
+        owner = load.func.value if isinstance(load.func, ast.Attribute) else load.func
+        given = seen_through(module, argument(load, 0, "state_dict"))
+        is_copy = isinstance(given, ast.Call) and method_of(given) == "state_dict"
+        strict = literal(module, argument(load, 1, "strict")) is not False
+        if dotted(owner) in places and module.scope(load) is module.scope(made) and strict and not is_copy:
+            return True
+    return False
+
+
+def _makes_others(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a forward that makes layers with weights, or of a class of the program: they replace what was left."""
+    forward = module.classes.method(owner, "forward")
+    calls = module.inside(forward, ast.Call) if forward is not None else []
+    return any(
+        _makes_layer(module, each)
+        or (module.kind(each) == "module" and module.classes.named(each.func) is not None)
+        for each in calls
+    )
+
+
 class LayerNeverUsed(SourceCheck):
     """A module makes a layer that nothing in the file uses.
 
@@ -155,8 +192,12 @@ class LayerNeverUsed(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such layers of the modules of this file that have a forward."""
         for owner in module.kinds.classes_of("module"):
-            for name, node in layers_never_used(module, owner):
-                meant = is_in_comment(module.text, f"self.{name}")  # its use was taken out, and it was left
+            unused = list(layers_never_used(module, owner))
+            if unused and _is_only_loaded(module, owner):
+                continue  # the keys of a checkpoint ask for it
+            for name, node in unused:
+                # its use was taken out, and it was left
+                meant = is_in_comment(module.text, f"self.{name}") or _makes_others(module, owner)
                 text = f"Nothing uses self.{name}: its parameters are never trained."
                 yield At(node, text, ADVICE if meant else RISK)
             for name, node in _unread(module, owner, _makes_dropout):

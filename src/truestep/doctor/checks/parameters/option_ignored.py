@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
-"""An option that a module takes and never uses."""
+"""An option that a module takes and never uses, and a transform that a data set never applies."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
@@ -25,12 +26,22 @@ _KEEPS_ALL = frozenset(
 )  # every argument, as self.hparams or self.config
 _KEPT = ("hparams", "config")
 _NEUTRAL = (None, 0, 1)  # no weights, no dropout, a factor of one
+_CHANGES = re.compile(
+    r"(^|_)(transforms?|aug|augment\w*)(_|$)", re.IGNORECASE
+)  # what a data set applies to examples
+_BASES = {
+    "torch.utils.data.Dataset",
+    "torch.utils.data.dataset.Dataset",
+    "object",
+    "typing.Generic",
+    "abc.ABC",
+}
 
 
 class OptionIgnored(SourceCheck):
-    """A module takes an option that changes what it computes, and nothing uses it.
+    """A module takes an option that changes what it computes, and nothing uses it; or a data set a transform.
 
-    Why: whoever sets it trains with another loss or another net than the configuration says.
+    Why: whoever sets it trains with another loss, another net or other examples than the configuration says.
 
     Bad:
         class SmoothLoss(nn.Module):
@@ -56,7 +67,7 @@ class OptionIgnored(SourceCheck):
     """
 
     code = "PARAM038"
-    words = tuple(sorted(_MATTERS))
+    words = (*sorted(_MATTERS), "transform", "aug")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such parameters of __init__ that are read by nothing, or stored in what nothing reads."""
@@ -77,6 +88,68 @@ class OptionIgnored(SourceCheck):
                     place = _applied_last(module, owner, forward) if name == "loss_weight" else node
                     severity = ADVICE if _is_left_out(module, made[0], name) else RISK
                     yield At(place, f"Nothing uses {owner.name}'s {name!r}.", severity)
+        yield from _never_applied(module)
+
+
+def _never_applied(module: SourceModule) -> Iterator[At]:
+    """Report what calls give to a data set to change its examples by, and it stores where nothing reads it."""
+    for owner in module.named_classes:
+        made = next((each for each in owner.body if getattr(each, "name", "") == "__init__"), None)
+        if not isinstance(made, ast.FunctionDef) or module.classes.method(owner, "__getitem__") is None:
+            continue
+        if module.classes.bases_out_of_sight(owner) - _BASES:
+            continue  # which may apply it
+        names = [each.arg for each in [*made.args.args, *made.args.kwonlyargs] if _CHANGES.search(each.arg)]
+        for name in names:
+            stored = _stored(module, made, name)
+            calls = module.functions.callers(made)
+            given = [each for call in calls if (each := argument_for(made, call, name)) is not None]
+            if stored is None or all(isinstance(each, ast.Constant) and not each.value for each in given):
+                continue
+            place = stored.targets[0]
+            if isinstance(place, ast.Attribute) and not _is_read_of(module, owner, place.attr):
+                severity = ADVICE if is_in_comment(module.text, f"self.{place.attr}") else RISK
+                yield At(stored, f"{owner.name} never applies {name!r}, which it is given.", severity)
+
+
+def _stored(module: SourceModule, made: ast.FunctionDef, name: str) -> ast.Assign | None:
+    """Return `self.x = name`, where that is all that is done with a parameter."""
+    reads = [each for each in walk(made) if isinstance(each, ast.Name) and each.id == name]
+    node = module.statement(reads[0]) if len(reads) == 1 else None
+    if not isinstance(node, ast.Assign) or node.value is not reads[0] or len(node.targets) != 1:
+        return None
+    return node if (dotted(node.targets[0]) or "").startswith("self.") else None
+
+
+def _is_read_of(module: SourceModule, owner: Class, attribute: str) -> bool:
+    """Tell whether anything may read this attribute of a class: a method of its own or of an heir, or code outside."""
+    if attribute in module.program.texts or module.program.identifiers & {"__dict__", "vars", "getattr"}:
+        return True
+    own = [*module.classes.lineage(owner), *module.classes.heirs(owner)]
+    for read in module.program.attributes_read.get(attribute, ()):
+        home = module.home(read)
+        if dotted(read.value) == "self":
+            if home.enclosing(read, ast.ClassDef) in own:
+                return True
+        elif not _is_of_library(home, read.value):
+            return True
+    return False
+
+
+def _is_of_library(module: SourceModule, node: ast.expr) -> bool:
+    """Tell an object that is made by a library, or of another class: `scaler.transform(x)`, `transforms.Compose`."""
+    first = next((each for each in walk(node) if isinstance(each, ast.Name)), None)
+    if isinstance(node, (ast.Name, ast.Attribute)) and first is not None:
+        bound = module.names.bindings(first)
+        if bound and all(each.how == "import" for each in bound):
+            return True
+    made = module.definitions(node) if not isinstance(node, ast.Call) else [node]
+    return bool(made) and all(
+        isinstance(each, ast.Call)
+        and module.qualify(each.func) is not None
+        and module.classes.named(each.func) is None
+        for each in made
+    )
 
 
 def _is_to_be_written(function: Function) -> bool:

@@ -4,10 +4,11 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.questions import mentions_torch
+from truestep.doctor.source.trainable import is_idle
 
 _WRITES = ("copy", "fill", "zero", "add", "sub", "mul", "div", "lerp", "normal", "uniform", "clamp", "set")
 _OF_TENSORS = (
@@ -46,7 +47,7 @@ class MethodAssigned(SourceCheck):
             for target in node.targets:
                 if isinstance(target, ast.Attribute) and _is_method(target) and _is_value(node.value):
                     text = f"{ast.unparse(target)} is a method: to assign to it changes no tensor."
-                    yield At(node, text)
+                    yield At(node, text, ADVICE if is_idle(module, node, target) else BUG)
 
 
 def _is_method(target: ast.Attribute) -> bool:

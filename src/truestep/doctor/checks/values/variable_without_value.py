@@ -8,9 +8,10 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.apart import parsed_as_written
+from truestep.doctor.source.blanks import has_blanks
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding, Function, Scope, dotted, walk
 from truestep.doctor.source.unrun import scopes_of_trainings
@@ -73,8 +74,9 @@ class VariableWithoutValue(SourceCheck):
         set_here = _set_on_the_file(module)
         if set_here is None or not _is_whole(module, unbound):
             return
+        is_form = has_blanks(module, unbound)
         for name in (each for each in unbound if each.id not in set_here):
-            yield At(name, _told(module, name), _severity(module, name))
+            yield At(name, _told(module, name), ADVICE if is_form else _severity(module, name))
 
 
 def _told(module: SourceModule, name: ast.Name) -> str:
