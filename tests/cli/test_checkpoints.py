@@ -88,7 +88,16 @@ def test_list_as_json(run):
 
 
 def test_list_of_an_empty_run_and_of_none(tmp_path):
-    assert call("list", tmp_path).startswith(f"no checkpoints in {tmp_path}; ")
+    wanted = (
+        f"no checkpoints in {tmp_path}. Write the folder of a run: truestep checkpoints list runs/digits\n"
+    )
+    assert call("list", tmp_path, status=1) == wanted
+    (tmp_path / "runs" / "new").mkdir(parents=True)
+    (tmp_path / "runs" / "new" / "metrics.jsonl").touch()
+    assert call("list", tmp_path / "runs" / "new").endswith("The run has saved none yet.\n")
+    assert call("list", tmp_path / "runs").endswith(
+        f"`truestep runs {tmp_path / 'runs'}` lists the runs in it.\n"
+    )
     with pytest.raises(CheckpointError, match="does not exist"):
         call("list", tmp_path / "none")
 

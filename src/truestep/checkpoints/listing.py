@@ -13,6 +13,7 @@ from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import RunLock
 from truestep.checkpoints.manifest import MANIFEST_NAME, Manifest
 from truestep.checkpoints.names import checkpoint_sequence, committed_checkpoints
+from truestep.checkpoints.of_others import instead_of_run
 from truestep.checkpoints.retention import Retention
 from truestep.checkpoints.selection import read_checkpoints
 from truestep.checkpoints.sources import checkpoints_folder, read_newest
@@ -39,7 +40,7 @@ def _existing(directory: Path) -> Path:
     folder = checkpoints_folder(directory)
     if not folder.is_dir():
         what = "is a file, not a run's directory" if directory.exists() else "does not exist"
-        raise CheckpointError(f"{directory} {what}, so it has no checkpoints.")
+        raise CheckpointError(f"{directory} {what}, so it has no checkpoints.{instead_of_run(directory)}")
     return folder
 
 

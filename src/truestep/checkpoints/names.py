@@ -14,6 +14,7 @@ from truestep.checkpoints.manifest import CheckpointSummary
 TEMPORARY = ".tmp-"
 DELETED = ".del-"
 ATTEMPT = ".attempt-"
+FOLDER = "checkpoints"
 LOCK = ".lock"
 _NAME = re.compile(r"(\d{6,})-step-(\d+)")
 

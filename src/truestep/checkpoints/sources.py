@@ -8,7 +8,8 @@ from typing import TypeVar
 from truestep.checkpoints.checkpoint import Checkpoint
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.manifest import MANIFEST_NAME
-from truestep.checkpoints.names import committed_checkpoints
+from truestep.checkpoints.names import FOLDER, committed_checkpoints
+from truestep.checkpoints.of_others import instead_of_run
 from truestep.checkpoints.selection import (
     MID_STEP,
     ChosenCheckpoint,
@@ -18,7 +19,10 @@ from truestep.checkpoints.selection import (
 )
 from truestep.core.errors import CheckpointError
 
-FOLDER = "checkpoints"
+_FIRST = (
+    " A run writes its first when an epoch has ended, when ts.Saving says so, between two batches after run.save(), and when it is "
+    "closed."
+)
 
 T = TypeVar("T")
 
@@ -44,14 +48,14 @@ def read_newest(
     folder = checkpoints_folder(path)
     if not folder.is_dir():
         what = "is a file, not a run's directory" if path.exists() else "does not exist"
-        raise CheckpointError(f"{path} {what}, so there is no checkpoint to read.")
+        raise CheckpointError(f"{path} {what}, so there is no checkpoint to read.{instead_of_run(path)}")
     choice = _choose_while_others_prune(files, folder, use)
     if choice.checkpoint is None:
+        instead = "" if choice.passed_over else instead_of_run(path)
         passed = "".join(f"; {item}" for item in choice.passed_over)
         raise CheckpointError(
             f"{path} holds no checkpoint to read: there is no {MANIFEST_NAME} in it, and no folder like "
-            f"000001-step-100 in it or in its {FOLDER!r}{passed}. A run writes its first when an epoch has ended, when ts.Saving "
-            "says so, between two batches after run.save(), and when it is closed."
+            f"000001-step-100 in it or in its {FOLDER!r}{passed}.{instead or _FIRST}"
         )
     # That one from the middle of a step is passed over is meant, and no news.
     warn_of_unused_checkpoints(folder, [item for item in choice.passed_over if item.reason != MID_STEP])

@@ -19,6 +19,7 @@ from truestep.checkpoints.listing import (
     checkpoint_problem,
     select_checkpoint,
 )
+from truestep.checkpoints.of_others import instead_of_run
 from truestep.checkpoints.sources import read_newest
 from truestep.cli import screen
 from truestep.cli.options import Json
@@ -27,10 +28,11 @@ from truestep.cli.usage import EXAMPLE, NamedCommands
 from truestep.core.errors import OptionError
 from truestep.core.metric_names import MEASURED
 from truestep.core.results import plain_result
-from truestep.core.wording import byte_size
+from truestep.core.wording import byte_size, counted
 from truestep.mirror.address import address_of
 from truestep.mirror.folder import CHECKPOINTS
 from truestep.mirror.reading import StoredFiles, read_run
+from truestep.report.listing import reportable_runs_in
 
 app = typer.Typer(
     cls=NamedCommands,
@@ -67,9 +69,11 @@ def list_checkpoints(run: Run, as_json: Json = False) -> None:
     if as_json:
         _print_json({"checkpoints": [_entry(item) for item in found]})
     elif not found:
-        _print(f"no checkpoints in {run}; `truestep runs {run}` lists the runs in it")
+        _print(f"no checkpoints in {run}.{_instead_of(run)}")
     else:
         _table(["name", "saved at", "why", "size", "state", "metrics"], [_row(item) for item in found])
+    if not found and not _runs_at(run):  # one may have saved nothing yet
+        raise typer.Exit(EXIT_FAILED)
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints verify runs/digits")
@@ -88,7 +92,7 @@ def verify(run: Run, as_json: Json = False) -> None:
     if as_json:
         _print_json({"checkpoints": results})
     if not results:
-        screen.warn_on_screen(f"{run} has no checkpoints: there was nothing to verify.")
+        screen.warn_on_screen(f"{run} has no checkpoints: there was nothing to verify.{_instead_of(run)}")
     if not results or not all(result["sound"] for result in results):
         raise typer.Exit(EXIT_FAILED)
 
@@ -205,6 +209,25 @@ def prune(
         return
     for name in names:
         _print(f"{'would remove' if dry_run else 'removed'} {name}")
+    if not names:
+        screen.warn_on_screen(
+            f"nothing was removed from {run}: {counted(len(checkpoint_overview(Path(run))), 'checkpoint')} there."
+        )
+
+
+def _runs_at(run: str) -> list[Path]:
+    return [] if address_of(run) else reportable_runs_in(Path(run))
+
+
+def _instead_of(run: str) -> str:
+    """Return what there is where no checkpoint is, as a sentence behind a blank."""
+    runs = _runs_at(run)
+    if runs == [Path(run)]:
+        return " The run has saved none yet."
+    if runs:
+        return f" `truestep runs {run}` lists the runs in it."
+    instead = "" if address_of(run) else instead_of_run(Path(run))
+    return instead or " Write the folder of a run: truestep checkpoints list runs/digits"
 
 
 def _chosen(path: Path, files: CheckpointFiles, which: str | None) -> Checkpoint:

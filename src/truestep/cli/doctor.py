@@ -189,8 +189,10 @@ def _doctored(script: "WatchedScript", watch: "Watch", delivery: CommandReportDe
     from truestep.doctor.runtime.children import gathered_notes, reports_for_all, watched_children
     from truestep.doctor.runtime.notes import WatchNotesFolder
     from truestep.doctor.runtime.running import ScriptOutcome, run_watched
+    from truestep.doctor.runtime.script_file import check_script
     from truestep.doctor.script_reading import ScriptSources
 
+    check_script(script)  # before what only reads says that there is nothing to read
     shared = WatchNotesFolder.of_this_run()
     sources = ScriptSources(script, watch.options.selection, source_readings_folder())
     reading = sources.read(tell_files_read) if reports_for_all(shared) else SourceReading()

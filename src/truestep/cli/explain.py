@@ -19,6 +19,8 @@ from truestep.explainer.logs.reading import decode_error_log
 
 app = typer.Typer(add_completion=False)
 _MAX_OTHERS = 5
+_CODE = (".py", ".ipynb")
+_HEAD = 4096
 _MAX_NAME = 255  # a longer word is no file's name anywhere, but a message
 
 
@@ -52,15 +54,32 @@ def _text(log: str) -> str:
     if len(log) <= _MAX_NAME and "\n" not in log and "\0" not in log:
         path = Path(log)
         if path.is_file() or path.is_fifo():  # as `<(command)` is
-            return decode_error_log(path.read_bytes())
+            if path.suffix in _CODE:
+                raise OptionError(
+                    f"{log} is code, and what is explained is what it printed: python {log} 2> train.log, and then "
+                    "truestep explain train.log. To look for mistakes in it write: truestep read "
+                    f"{log}; to run and watch it: truestep doctor {log}"
+                )
+            return _decoded(log, path.read_bytes())
         if path.is_dir() or (
-            " " not in log and (leads_through_folders(log) or path.suffix in (".log", ".txt", ".out", ".err"))
+            " " not in log
+            and (leads_through_folders(log) or path.suffix in (".log", ".txt", ".out", ".err", *_CODE))
         ):
             raise OptionError(
                 f"There is no file {log!r} to explain.{did_you_mean_path(path)} A message stands in quotes, and - reads what is "
                 "piped in."
             )
     return log
+
+
+def _decoded(log: str, content: bytes) -> str:
+    """Return the text of a log; raise where it is no text."""
+    if b"\0\0\0" in content[:_HEAD]:  # of UTF-16 every other byte may be one
+        raise OptionError(
+            f"{log} is no text, so there is no error to explain in it. Give what a program printed: python train.py 2> train.log, "
+            "and then truestep explain train.log"
+        )
+    return decode_error_log(content)
 
 
 def _lines(report: ErrorLogReport) -> list[str]:

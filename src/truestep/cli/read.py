@@ -129,11 +129,16 @@ def _status(reading: SourceReading, fail_on: Severity) -> int:
 
 
 def _tell_of_runs(paths: Sequence[Path]) -> None:
-    """Say what shows a run where one was given in the place of code."""
-    from truestep.report.listing import reportable_runs_in  # nobody else who reads code needs it
+    """Say what shows a run where one was given in the place of code, and else what to give."""
+    from truestep.checkpoints.of_others import instead_of_run  # nobody else who reads code needs these
+    from truestep.report.listing import reportable_runs_in
 
     runs = [run for path in paths if path.is_dir() for run in reportable_runs_in(path)]
-    if runs:
+    if not runs:
+        instead = "".join(instead_of_run(path) for path in paths if path.is_dir()).strip()
+        line = f"{instead} Name a script, or a folder of them: truestep read train.py".strip()
+        command_console().print(line, markup=False, soft_wrap=True)
+    else:
         what = counted(len(runs), "run")
         listed = "" if runs == [*paths] else f"`truestep runs {paths[0]}` lists them, and "
         command_console().print(

@@ -66,12 +66,12 @@ def make_report(
 
 def _runs_at(path: Path) -> list[Path]:
     """Return the run in a folder, or the runs under it; raise where there is none."""
+    from truestep.checkpoints.of_others import instead_of_run
     from truestep.core.errors import RunDirectoryError
     from truestep.report.listing import reportable_runs_in
 
     found = reportable_runs_in(path)
     if not found:
-        raise RunDirectoryError(
-            f"{path} holds no run: there is no metrics.jsonl in it or under it. `truestep runs` lists the runs there are."
-        )
+        instead = instead_of_run(path) or " `truestep runs` lists the runs there are."
+        raise RunDirectoryError(f"{path} holds no run: there is no metrics.jsonl in it or under it.{instead}")
     return found

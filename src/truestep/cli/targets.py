@@ -77,6 +77,7 @@ def call_command_target(target: str) -> Any:
 
 def model_and_batch(target: str, inputs: "list[str]", batch: str | None) -> tuple[Any, Any]:
     """Return the model that a target makes, and the batch that is described or made by another target."""
+    _split_target(target)  # what was given in the model's place is told of first
     if bool(inputs) == bool(batch):
         raise OptionError(
             "Say what the model takes: --input 1,3,224,224 (--input 2,12:int64 for whole numbers; once for each argument), or "

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Objects that users hold: a name that one does not have is answered with what to write, asked for or set."""
 
+import sys
 from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
@@ -8,6 +9,8 @@ from truestep.core.errors import NO_GUESS, OptionError, did_you_mean
 from truestep.core.guidance import guidance
 
 _MOST_NAMES = 12
+_WITH_OWN_WORDS = ("register_for_checkpointing",)
+"""Functions of other libraries that ask whether there is a name, and say in their own words that there is none."""
 
 
 def no_attribute_message(called: str, variable: str, name: str, known: Iterable[str]) -> str:
@@ -37,6 +40,8 @@ class HelpfulAttributes:
             """Say what to write."""
             known = () if name.startswith("_") else dir(self)  # which asks for names of its own
             said = no_attribute_message(self._called, self._variable, name, known)
+            if sys._getframe(1).f_code.co_name in _WITH_OWN_WORDS:
+                raise OptionError(said)
             raise AttributeError(said, name=name, obj=NO_GUESS)
 
 

@@ -26,7 +26,10 @@ def files_to_read(paths: Sequence[Path], selection: CheckSelection) -> Iterator[
     seen: set[str] = set()
     for path in paths:
         if not path.exists():
-            raise OptionError(f"There is no file or folder {str(path)!r} to read.{did_you_mean_path(path)}")
+            instead = (
+                did_you_mean_path(path) or " Name one that is there, or none for this folder: truestep read"
+            )
+            raise OptionError(f"There is no file or folder {str(path)!r} to read.{instead}")
         if not path.is_dir() and not path.is_file():
             raise OptionError(
                 f"{str(path)!r} is no file but a pipe or a device, which gives its contents only once: "

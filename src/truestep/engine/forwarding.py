@@ -2,6 +2,7 @@
 """A learner's names beside its module's: which are whose, and what is said where neither has one."""
 
 import os
+import sys
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -11,7 +12,7 @@ from torch import nn
 
 from truestep.checkpoints.weights import weights_fit
 from truestep.core.errors import CheckpointError, OptionError, did_you_mean
-from truestep.core.frames import warn_user
+from truestep.core.frames import is_library_file, warn_user
 from truestep.core.guidance import as_sentence, guidance
 
 if TYPE_CHECKING:
@@ -147,13 +148,16 @@ def warn_of_hidden(learner: "Learner") -> None:
         )
 
 
+def _is_of_library(kind: type) -> bool:
+    file = getattr(sys.modules.get(kind.__module__), "__file__", None) or ""
+    return kind.__module__.startswith(("torch.", "builtins")) or is_library_file(file)
+
+
 def _names_given_to(module: nn.Module) -> set[str]:
-    """Return the names that the module's author chose: not those that torch gives to every module."""
+    """Return the names that the module's author chose: not those that torch, or another library, gives to every module."""
     given = {*vars(module), *module._parameters, *module._buffers}
     if not isinstance(module, nn.ModuleDict | nn.ModuleList):  # whose members are found by their key
         given |= set(module._modules)
-    classes = [
-        kind for kind in type(module).__mro__ if not kind.__module__.startswith(("torch.", "builtins"))
-    ]
+    classes = [kind for kind in type(module).__mro__ if not _is_of_library(kind)]
     given.update(name for kind in classes for name in vars(kind))
     return given - vars(nn.Module()).keys()

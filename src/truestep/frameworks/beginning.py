@@ -3,6 +3,7 @@
 
 import inspect
 import sys
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import Enum
@@ -46,6 +47,16 @@ def refuse_trainer_of(other: str, library: str, own: str) -> NoReturn:
     )
 
 
+def refuse_two(given: Sequence[object]) -> None:
+    """Raise an OptionError for several callbacks in one Trainer: one alone can keep the place."""
+    if given[1:]:
+        what = "the same ExactResume twice" if given[0] is given[1] else "two ExactResume"
+        raise OptionError(
+            f"The Trainer was given {what}, and one keeps all of a training, in one directory. Write callbacks=[exact], and "
+            "keep=3 for more checkpoints."
+        )
+
+
 class Beginning:
     """What a training was begun with: kept with each place, and compared with what the code gives where it goes on."""
 
@@ -55,6 +66,7 @@ class Beginning:
         self._options: dict[str, Any] = {}
         self._schedules: list[_AsMade] = []
         self._seed: int | None = None
+        self._no_effect: list[str] = []  # said once it is known that the checkpoint is gone on from
 
     def model(self, *models: Any) -> None:
         """Refuse other weights: the framework would raise its own error, or load a part of them."""
@@ -94,6 +106,8 @@ class Beginning:
 
     def made(self, source: Any, optimizers: "list[_AsMade]", schedules: "list[_AsMade]") -> None:
         """Look at what the code has made, before a checkpoint's state was loaded into it; `source` has options as attributes."""
+        self._no_effect.clear()
+        optimizers = [each.without_rates_of(schedules) for each in optimizers]
         for what, made in (("optimizer", optimizers), ("schedule", schedules)):
             self._refuse_others(what, {f"the {what}": ", ".join(each.kind for each in made) or "none"})
             numbers = {
@@ -101,7 +115,8 @@ class Beginning:
                 for number, each in enumerate(made, 1)
                 for name, value in each.restored.items()
             }
-            self._say_no_effect("options" if what == "optimizer" else "numbers of schedules", numbers)
+            self._take_no_effect("options" if what == "optimizer" else "numbers of schedules", numbers)
+        self._refuse_schedule_that_ends(schedules)
         given = (name for name in f"{_NOT_KEPT} {_OF_SCHEDULE}".split() if hasattr(source, name))
         self._options = {name: _plain(getattr(source, name)) for name in given}
         if "bf16" in self._options:  # the Trainer's, which makes the other of it
@@ -119,7 +134,8 @@ class Beginning:
         """Say so where it is another than when the training began: its streams go on; data that depend on it are refused by now."""
         now, self._seed = self._seed, None
         if now is not None:
-            self._say_no_effect("seeds", {"the seed": now})
+            self._take_no_effect("seeds", {"the seed": now})
+            self._say_no_effect()
 
     def step(self, now: int | None, call: str) -> None:
         """Refuse to begin at another step than that of the newest checkpoint."""
@@ -155,19 +171,37 @@ class Beginning:
                 f"was, or {_EMPTY}"
             )
 
-    def _say_no_effect(self, what: str, now: dict[str, Any]) -> None:
-        """Keep what a checkpoint brings along, and say what of the code's is another."""
+    def _refuse_schedule_that_ends(self, schedules: "list[_AsMade]") -> None:
+        """Refuse a schedule that the code makes longer than the checkpoint's, which comes back and raises behind its end."""
+        for number, each in enumerate(schedules, 1):
+            name = f"total_steps of {each.kind}{f' {number}' if schedules[1:] else ''}"
+            before, now = self.facts["numbers of schedules"].get(name), each.restored.get("total_steps")
+            if before is not None and now is not None and now > before and _raises_behind(each.made, now):
+                raise OptionError(
+                    f"{self._kept.directory} holds a checkpoint whose {each.kind} ends at step {before}, and the code makes one of "
+                    f"{now}. The checkpoint's comes back, and its step {before + 1} raises. Have it made with {before} as it was "
+                    f"and train no longer, or {_EMPTY}"
+                )
+
+    def _take_no_effect(self, what: str, now: dict[str, Any]) -> None:
+        """Keep what a checkpoint brings along, and take note of what of the code's is another."""
         before = self.facts[what] = {**now, **self._kept.place.get(what, {})}
         for name, value in now.items():
             if before[name] != value:
-                _say(
+                self._no_effect.append(
                     f"{name} is {value} in the code, and was {before[name]} when this training began: it goes on with the "
                     f"checkpoint's, and {value} has no effect. To train with it {_EMPTY}"
                 )
 
+    def _say_no_effect(self) -> None:
+        for words in self._no_effect:
+            _say(words)
+        self._no_effect.clear()
+
     def say_going_on(self) -> None:
         """Say from where, and what is used from there on that was another before; schedules have their state by now."""
         self._kept.say_going_on()
+        self._say_no_effect()
         others = dict(self._others("options that are used", self._options))
         told = [words for name, words in others.items() if name not in _OF_SCHEDULE.split()]
         for number, schedule in enumerate(self._schedules, 1):
@@ -201,6 +235,12 @@ class _AsMade(NamedTuple):
     """Of a schedule; they are in no checkpoint."""
     is_over: Callable[[], bool] = lambda: False
 
+    def without_rates_of(self, schedules: "list[_AsMade]") -> "_AsMade":
+        """Leave out what a schedule with rates of its own has put in the place of what the optimizer was made with."""
+        own = [each for each in schedules if "max_lr" in each.restored and each.made.optimizer is self.made]
+        left = {name: value for name, value in self.restored.items() if name not in ("lr", "momentum")}
+        return self._replace(restored=left) if own else self
+
     def factors(self) -> dict[int, list[float]]:
         """Return what they give at some steps."""
         found: dict[int, list[float]] = {}
@@ -215,9 +255,12 @@ def made_optimizers(optimizers: Iterable[Any]) -> list[_AsMade]:
     found = []
     for each in optimizers:
         group = each.param_groups[0]
-        given = {**group, "lr": group.get("initial_lr", group.get("lr")), "initial_lr": None}
-        options = {name: value for name, value in given.items() if isinstance(value, int | float | None)}
-        found.append(_AsMade(type(each).__name__, options))
+        given = {**group, "lr": group.get("initial_lr", group.get("lr"))}
+        own = {
+            name: value for name, value in given.items() if name in each.defaults
+        }  # schedules put more there
+        options = {name: value for name, value in own.items() if isinstance(value, int | float | None)}
+        found.append(_AsMade(type(each).__name__, options, each))
     return found
 
 
@@ -232,8 +275,15 @@ def made_schedules(schedules: Iterable[Any]) -> list[_AsMade]:
     for each, is_over in (
         part for outer in schedules for part in _parts_of(getattr(outer, "scheduler", outer))
     ):
-        named = inspect.signature(type(each)).parameters.keys() & vars(each).keys() - _MOVED
-        numbers = {name: _plain(vars(each)[name]) for name in sorted(named)}
+        # one with rates of its own keeps them in the groups alone, or each group's in a list
+        lists = {
+            name.removesuffix("s"): value[0]
+            for name, value in vars(each).items()
+            if isinstance(value, list) and value
+        }
+        own = {**each.optimizer.param_groups[0], **lists, **vars(each)}
+        named = inspect.signature(type(each)).parameters.keys() & own.keys() - _MOVED
+        numbers = {name: _plain(own[name]) for name in sorted(named)}
         functions = [
             one for one in getattr(each, "lr_lambdas", ()) if isinstance(one, FunctionType | partial)
         ]
@@ -252,6 +302,19 @@ def _parts_of(schedule: Any, outer: Any = None, begins_at: int = 0) -> Iterator[
         begins = [0, *getattr(schedule, "_milestones", ())]
         for number, each in enumerate(getattr(schedule, "_schedulers", ())):
             yield from _parts_of(each, outermost, begins_at + begins[min(number, len(begins) - 1)])
+
+
+def _raises_behind(schedule: Any, step: int) -> bool:
+    """Whether a schedule refuses to be asked for a step behind its last."""
+    before, schedule.last_epoch = schedule.last_epoch, step + 1
+    try:
+        with warnings.catch_warnings(action="ignore"):  # it is said to be asked at a wrong time
+            schedule.get_lr()
+    except ValueError:
+        return True
+    finally:
+        schedule.last_epoch = before
+    return False
 
 
 def _short(value: Any) -> Any:

@@ -93,7 +93,7 @@ class KeyedPasses:
         if os.getpid() != self._process:
             return plain(loader)
         streams = _streams_of(loader)
-        if self._awaited is None or _order_of(self._awaited[1]()) != _order_of(loader):
+        if self._awaited is None or order_of(self._awaited[1]()) != order_of(loader):
             return _KeyedPass(loader, plain, streams, random_key(self._root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
@@ -183,7 +183,7 @@ def _streams_of(loader: Any) -> list[SampleGenerator]:
     return [*global_sample_generators(), *own.values()]
 
 
-def _order_of(loader: Any) -> tuple[int, ...]:
+def order_of(loader: Any) -> tuple[int, ...]:
     """Return by what the passes over the same batches are known; Accelerate makes a loader anew to leave out the first ones."""
     if isinstance(data := getattr(loader, "dataset", None), IterableDataset):
         return id(data), getattr(loader, "batch_size", None) or 0

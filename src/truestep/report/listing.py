@@ -13,7 +13,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from truestep.checkpoints.sources import FOLDER
+from truestep.checkpoints.names import FOLDER
 from truestep.core import kept as store
 from truestep.core.charts import curve as curves
 from truestep.core.charts.curve import ChartExtreme

@@ -3,11 +3,13 @@
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from truestep.checkpoints.of_others import instead_of_run
 from truestep.core.wording import byte_size, duration_text, number_text
 from truestep.report.compare import RunComparison
 from truestep.report.listing import RunList, RunSummary
@@ -29,7 +31,10 @@ PERIODS = (("d", 86_400), ("h", 3600), ("min", 60), ("s", 1))
 def run_list_table(found: RunList) -> RenderableType:
     """Return the table, why runs ended early, and what can be done next."""
     if not found.runs:
-        return Text(f"There are no runs in {_safe(found.folder)}. A script with ts.Run(...) makes one.")
+        instead = instead_of_run(Path(found.folder)) if Path(found.folder).is_dir() else ""
+        return Text(
+            f"There are no runs in {_safe(found.folder)}.{_safe(instead) or ' A script with ts.Run(...) makes one.'}"
+        )
     metrics = {run.metric for run in found.runs if run.metric}
     metric = metrics.pop() if len(metrics) == 1 else None
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))

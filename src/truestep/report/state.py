@@ -10,8 +10,8 @@ from truestep.checkpoints.attempts import ending_noted_at_checkpoint
 from truestep.checkpoints.checkpoint import Checkpoint, PassedOver
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.checkpoints.lock import is_lock_held
+from truestep.checkpoints.names import FOLDER
 from truestep.checkpoints.selection import read_checkpoints
-from truestep.checkpoints.sources import FOLDER
 from truestep.checkpoints.tree import state_children, state_subtree
 from truestep.core.errors import CheckpointError
 from truestep.core.files import read_regular_file

@@ -22,7 +22,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from truestep.core.errors import OptionError, did_you_mean_path
+from truestep.core.errors import OptionError
 from truestep.core.frames import is_library_file
 from truestep.core.trials import tell_end_of_trial
 from truestep.doctor.experiments.going_on import end_child_with_script
@@ -30,9 +30,9 @@ from truestep.doctor.finding import Place
 from truestep.doctor.notebook import parse_notebook
 from truestep.doctor.runtime.at_exit import WatchReportAtExit
 from truestep.doctor.runtime.frames import watched_user_place
-from truestep.doctor.runtime.launchers import refuse_launcher
 from truestep.doctor.runtime.pace import StopWatching
 from truestep.doctor.runtime.script import WatchedScript
+from truestep.doctor.runtime.script_file import check_script
 from truestep.doctor.runtime.tracebacks import script_part_of_traceback, show_script_traceback
 from truestep.doctor.runtime.watch import Watch
 
@@ -47,19 +47,6 @@ class ScriptOutcome:
     error_place: Place | None = None
     warnings: list[tuple[Place, str]] = field(default_factory=list)  # torch's own, with the user's line
     arguments_refused: str | None = None  # what the script said of its own command line, which ended it
-
-
-# endings of what no one runs with python; most other text is no Python either, and says so by its first line
-_NO_SCRIPTS = frozenset(
-    {".txt", ".md", ".rst", ".log", ".csv", ".json", ".yaml", ".yml", ".toml", ".ini", ".sh", ".html"}
-)
-
-
-def _meant_instead_of(script: WatchedScript) -> str:
-    """Return the nearest files; of what looks like a report's file, the option that takes it."""
-    if Path(script.name).suffix in (".json", ".sarif", ".txt") and script.arguments:
-        return f" Write the report's file behind --out: --out {script.name} {script.arguments[0]}"
-    return did_you_mean_path(Path(script.name))
 
 
 def run_watched(
@@ -79,8 +66,9 @@ def run_watched(
     Raises:
         OptionError: there is no such file, it is a notebook that can't be run, or a command that starts scripts.
     """
-    refuse_launcher(script)
-    _check_file(script)
+    check_script(script)
+    if script.is_notebook:
+        cells_to_run(script)
     outcome = ScriptOutcome()
     process = os.getpid()
 
@@ -102,21 +90,6 @@ def run_watched(
     if os.getpid() != process:  # a forked child that went on to the script's end has nothing to report
         return outcome.status
     return conclude(outcome.status)
-
-
-def _check_file(script: WatchedScript) -> None:
-    """Raise an OptionError unless there is a script, a notebook or a module to run."""
-    if script.is_module:
-        return
-    if not Path(script.name).is_file():
-        raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script)}")
-    if Path(script.name).suffix.lower() in _NO_SCRIPTS:
-        raise OptionError(
-            f"{script.name} is no script by its ending, so nothing was run. Name the script, or notebook, that trains: truestep "
-            "doctor train.py; if it is one, rename it to .py."
-        )
-    if script.is_notebook:
-        cells_to_run(script)
 
 
 @contextlib.contextmanager

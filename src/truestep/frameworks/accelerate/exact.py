@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from torch.optim import Optimizer
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.held import HelpfulAttributes
+from truestep.core.held import NeverPickled
 from truestep.core.wording import counted
 from truestep.frameworks.accelerate.gradients import (
     Stand,
@@ -23,21 +23,23 @@ from truestep.frameworks.accelerate.prepared import (
     prepared_optimizers,
     refuse_stepped,
     refuse_unprepared,
+    say_unprepared,
     unkept_schedules,
 )
 from truestep.frameworks.attributes import PlainAttributes
 from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules
 from truestep.frameworks.kept import KeptCheckpoints
-from truestep.frameworks.passes import KeyedPasses, refuse_processes
+from truestep.frameworks.passes import KeyedPasses, order_of, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
 
 if TYPE_CHECKING:
     from accelerate import Accelerator
 
+_LOOP = "for batch in exact:, with exact.save_state() as the last line of its body"
 _MOST_WAITED = 64  # batches that a save waits for the end of an accumulation by hand
 
 
-class ExactResume(HelpfulAttributes):
+class ExactResume(NeverPickled):
     """Has a killed loop with Accelerate go on to the bits it would have ended with, from any batch.
 
     Write, behind `accelerator.prepare`: `exact = ts.accelerate.ExactResume(accelerator, loader, directory)`, loop `for epoch in
@@ -72,12 +74,16 @@ class ExactResume(HelpfulAttributes):
         check_number("ts.accelerate.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
         refuse_unprepared(accelerator, loader, directory)
         refuse_processes(accelerator.num_processes, "Accelerate")
+        say_unprepared(loader)
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._kept = KeptCheckpoints(directory, keep)
+        self._kept.say_at_end(
+            f"no batch was taken from exact, so nothing was saved in {directory}. Write {_LOOP}."
+        )
         self._begun = Beginning(self._kept)
         # Accelerate's loader drops what is done: of a stream it takes a pass with nothing left for an error
         self._passes = KeyedPasses(lambda *_: 0)
-        self._epoch = self._batches = self._since = self._saved = 0
+        self._epoch = self._batches = self._since = self._saved = self._steps_elsewhere = 0
         self._is_epoch_asked = self._is_trained = self._is_save_called = self._is_body_saved = False
         self._place: dict[str, Any] = {}
         self._pass: object | None = None  # the one that is gone through
@@ -124,9 +130,23 @@ class ExactResume(HelpfulAttributes):
                 "done before it was trained on, and a killed run would leave it out. Make exact.save_state() the last line of the "
                 "body."
             )
+        if self._pass is None and not self._is_save_called:
+            self._refuse_other_batches()
         self._awaits_step = False
         # it asks each gradient, so only where a save is near
         self._stepped[id(optimizer)] = stand_of_gradients(optimizer) if self._since >= self._every else {}
+
+    def _refuse_other_batches(self) -> None:
+        """Refuse a training whose batches come from the loader itself, as soon as a save would be due."""
+        state = self._accelerator.gradient_state
+        if state.active_dataloader is None or order_of(state.active_dataloader) != order_of(self._loader):
+            return
+        self._steps_elsewhere += 1
+        if self._steps_elsewhere >= self._every:
+            raise OptionError(
+                f"{counted(self._steps_elsewhere, 'step')} took their batches from the loader, and not from the ExactResume of "
+                f"{self._kept.directory}: nothing is saved to go on from. Write {_LOOP}."
+            )
 
     @property
     def epoch(self) -> int:
@@ -136,7 +156,7 @@ class ExactResume(HelpfulAttributes):
                 f"exact.epoch is {self._epoch}, and no batch was taken from exact: range(exact.epoch, N) is empty for an N of at "
                 f"most {self._epoch}, so nothing was trained. Write a larger N, or give ExactResume an empty directory."
                 if self._epoch
-                else "no batch was taken from exact, so nothing was saved. Write for batch in exact:"
+                else f"no batch was taken from exact, so nothing was saved in {self._kept.directory}. Write {_LOOP}."
             )
         self._is_epoch_asked = True
         return self._epoch
@@ -158,7 +178,6 @@ class ExactResume(HelpfulAttributes):
 
     def _batches_of_pass(self, holder: list[Any]) -> Iterator[Any]:
         self._settle()  # somebody keeps an iterator, of which a batch was looked at
-        self._kept.take_note_of_use()
         mine = self._pass = object()
         self._before_pass = self._place, self._since
         done, self._batches, self._is_trained, is_whole = self._place.get("batches", 0), 0, False, False
@@ -175,6 +194,7 @@ class ExactResume(HelpfulAttributes):
             self._refuse_second_loop(mine)
             self._go_on()
             self._refuse_never_saved(self._since > 0)
+            self._kept.take_note_of_use()
             is_whole, self._awaits_step = True, False
         finally:
             if self._pass is mine:
@@ -189,6 +209,10 @@ class ExactResume(HelpfulAttributes):
         self._go_on()
         self._refuse_never_saved(self._since >= self._every)
         self._since += 1
+        if self._since > 1:  # else it may be a look at one batch
+            self._kept.say_at_end(
+                f"exact.save_state() was never called, so nothing was saved. Write {_LOOP}."
+            )
         self._is_body_saved = False
         self._stepped.clear()
 
@@ -210,19 +234,10 @@ class ExactResume(HelpfulAttributes):
 
     def save_state(self, *given: Any) -> bool:
         """Save where it is time, between two accumulations; call it at the end of each batch's body. Returns whether it did."""
-        if given:
-            raise OptionError(
-                f"exact.save_state() takes no folder, and was given {given[0]!r}: it saves in {self._kept.directory}, which "
-                "ts.accelerate.ExactResume was given. Write exact.save_state()."
-            )
-        if self._pass is None:
-            raise OptionError(
-                "exact.save_state() stands outside `for batch in exact:`, which counts what is done, or behind a second loop over "
-                "exact. Take the batches from exact, "
-                "and not from the loader, and make it the last line of that loop's body."
-            )
+        self._refuse_call(given)
         if not self._is_save_called:
             self._say_epoch_not_asked()
+        self._kept.take_note_of_use()
         self._is_save_called = self._is_body_saved = self._is_trained = True
         if self._since < self._every or self._awaits_step or not self._accelerator.sync_gradients:
             return False
@@ -240,6 +255,19 @@ class ExactResume(HelpfulAttributes):
         with self._kept.saving(self._saved, place) as folder:
             self._accelerator.save_state(str(folder / "accelerate"))
         return True
+
+    def _refuse_call(self, given: tuple[Any, ...]) -> None:
+        if given:
+            raise OptionError(
+                f"exact.save_state() takes no folder, and was given {given[0]!r}: it saves in {self._kept.directory}, which "
+                "ts.accelerate.ExactResume was given. Write exact.save_state()."
+            )
+        if self._pass is None:
+            raise OptionError(
+                "exact.save_state() stands outside `for batch in exact:`, which counts what is done, or behind a second loop over "
+                "exact. Take the batches from exact, "
+                "and not from the loader, and make it the last line of that loop's body."
+            )
 
     def close(self) -> None:
         """Let go of the directory; the end of the process does so, too."""

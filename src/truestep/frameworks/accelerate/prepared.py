@@ -2,6 +2,7 @@
 """What `accelerator.save_state` would not keep, since it was never given to the accelerator."""
 
 import gc
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,16 @@ def refuse_unprepared(accelerator: Any, loader: Any, directory: Any) -> None:
                 f"The accelerator has prepared no {kind}, so its save_state would save no {lost}. Write {_PREPARED} "
                 f"first, and then {_CALL}."
             )
+
+
+def say_unprepared(loader: Any) -> None:
+    """Say what Accelerate leaves out for a loader that it has not returned."""
+    is_theirs = type(loader).__module__.startswith("accelerate.")  # one without its first batches has no mark
+    if not is_theirs and not getattr(loader, "_is_accelerate_prepared", False):
+        sys.stderr.write(
+            "truestep: accelerator.prepare has not returned the loader that ts.accelerate.ExactResume was given, so its batches "
+            "stay on the CPU, and no accumulation ends with an epoch. Write loader = accelerator.prepare(loader) first.\n"
+        )
 
 
 def _kind(given: Any) -> str:

@@ -1,13 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.lightning.ExactResume`, a callback."""
 
+import warnings
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError, check_number
 from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.beginning import Beginning, made_optimizers, made_schedules, refuse_trainer_of
+from truestep.frameworks.beginning import (
+    Beginning,
+    made_optimizers,
+    made_schedules,
+    refuse_trainer_of,
+    refuse_two,
+)
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
 from truestep.run.loop_random import loop_random_state, set_loop_random_state
@@ -48,6 +56,7 @@ class ExactResume(HelpfulAttributes, Callback):
         self._place: dict[str, Any] = {}
         self._means: dict[str, dict[str, Any]] = {}
         self._since = self._steps = 0
+        self._unsaid = ExitStack()
         self._saving: int | None = None
         self._loaded: int | None = None
 
@@ -71,6 +80,7 @@ class ExactResume(HelpfulAttributes, Callback):
             )
         if stage != "fit":
             return
+        refuse_two([each for each in trainer.callbacks if isinstance(each, ExactResume)])
         self._kept.take_note_of_use()
         refuse_processes(trainer.world_size, "Lightning")
         if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
@@ -93,9 +103,13 @@ class ExactResume(HelpfulAttributes, Callback):
         }
         self._attributes = PlainAttributes({"self": pl_module, **given}, LightningModule())
 
-    def state_dict(self) -> dict[str, Any]:
-        """Mark a checkpoint as one of ours; others hold nothing of this callback's."""
-        return {} if self._saving is None else {"step": self._saving}
+    def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
+        """Mark a checkpoint as one of ours; others hold nothing of this callback's.
+
+        A `state_dict` would have the Trainer refuse two callbacks of a kind, in words of its own, before `setup` is asked.
+        """
+        if self._saving is not None:
+            checkpoint.setdefault("callbacks", {})[self.state_key] = {"step": self._saving}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Take note that one of ours is gone on from."""
@@ -116,6 +130,11 @@ class ExactResume(HelpfulAttributes, Callback):
             iter(trainer.fit_loop._data_fetcher)
         self._passes.stop_waiting()
         self._begun.say_going_on()
+        self._unsaid.enter_context(warnings.catch_warnings())
+        # Lightning warns that the loader can't be gone on in, which it can here
+        warnings.filterwarnings(
+            "ignore", "You're resuming from a checkpoint that ended before the epoch ended"
+        )
 
     def on_train_epoch_start(self, trainer: Any, pl_module: Any) -> None:
         """Take the pass that comes for the one that is trained on."""
@@ -127,6 +146,7 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
+        self._unsaid.close()
         self._passes.stop_waiting()
         self._begun.first_batch()
         loop = trainer.fit_loop.epoch_loop
@@ -171,6 +191,7 @@ class ExactResume(HelpfulAttributes, Callback):
     def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
         """Let go of the directory."""
         if stage == "fit":
+            self._unsaid.close()
             self._passes.end()
             self._kept.give_up()
 
@@ -196,7 +217,8 @@ class ExactResume(HelpfulAttributes, Callback):
         self._saving = trainer.global_step
         try:
             with self._kept.saving(trainer.global_step, place) as folder:
-                trainer.save_checkpoint(folder / "lightning.ckpt")
+                # said, as Lightning prints a line where it is left open
+                trainer.save_checkpoint(folder / "lightning.ckpt", weights_only=False)
         finally:
             self._saving = None
         self._since = 0

@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """`ts.transformers.ExactResume`, a callback of the Trainer."""
 
+import weakref
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from transformers import TrainerCallback
 
@@ -15,6 +16,7 @@ from truestep.frameworks.beginning import (
     made_optimizers,
     made_schedules,
     refuse_trainer_of,
+    refuse_two,
 )
 from truestep.frameworks.kept import KeptCheckpoints
 from truestep.frameworks.passes import KeyedPasses, refuse_processes
@@ -41,6 +43,9 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     _called, _variable = "ts.transformers.ExactResume", "transformers.exact"
 
     state_key = "ExactResume"  # Lightning's Trainer asks for it before the hook that refuses it
+
+    _newest: ClassVar[tuple["weakref.ref[Any]", "weakref.ref[ExactResume]"] | None] = None
+    """The state of the training that began last, and who began with it."""
 
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
         self._kept = KeptCheckpoints(directory, keep)
@@ -80,6 +85,7 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin keyed passes."""
+        self._refuse_other_of(state)
         self._kept.take_note_of_use()
         refuse_processes(args.world_size, "the Trainer")
         _refuse_arguments(args, kwargs.get("train_dataloader"))
@@ -97,6 +103,12 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         seeds = self._begun.seed()
         self._begun.say_going_on()
         self._passes.begin(self._kept.place, seeds)
+
+    def _refuse_other_of(self, state: Any) -> None:
+        """Refuse a second one in a Trainer, which tells its callbacks of nothing but the state that they share."""
+        newest, ExactResume._newest = ExactResume._newest, (weakref.ref(state), weakref.ref(self))
+        if newest is not None and newest[0]() is state:
+            refuse_two([newest[1](), self])
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take passes over the training's batches before the first step for the one that is trained on."""
