@@ -18,6 +18,7 @@ from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.counts import CountsOfStep
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
+from truestep.doctor.experiments.followed_operands import FollowedOperands
 from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.followed_values import FollowedValues
 from truestep.doctor.experiments.full_precision import switch_autocast_off
@@ -97,6 +98,7 @@ class StepChild:
         self._opened: OpenedCuts | None = None
         self._results: FollowedResults | None = None
         self._values: FollowedValues | None = None
+        self._operands: FollowedOperands | None = None
         self._first_use: FirstUse | None = None
         self._uses: DataUses | None = None
         self._constants = HeldConstants(factors) if change.holds_constants else None
@@ -174,6 +176,8 @@ class StepChild:
         elif change.follows_results:
             self._results = enter(FollowedResults(plan.layers))
             self._values = enter(FollowedValues(plan.parameters, change.spoiled))
+        elif change.follows_operands:
+            self._operands = enter(FollowedOperands(change.flipped, change.chosen))
         elif change == Change() and not plan.has_batch:
             self._first_use = enter(FirstUse(plan.parameters.values()))
         elif change == Change() and plan.at_use is None:
@@ -235,6 +239,8 @@ class StepChild:
                 with unseen():
                     self._results.goes_backward(roots)
                     self._values.goes_backward()
+            if outermost and self._operands is not None:
+                self._operands.rests = True
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
@@ -242,6 +248,8 @@ class StepChild:
             if outermost and self._results is not None and self._values is not None:
                 self._results.went_backward()
                 self._values.went_backward()
+            if outermost and self._operands is not None:
+                self._operands.rests = False
             if outermost and self._waiting:
                 self._is_amid = True
             elif outermost:
@@ -424,6 +432,8 @@ class StepChild:
             seen.cuts = [f"{name} {line}" for name, line in self._cuts.found if (name, line) not in meant]
         seen.lost_results = self._results.lost if self._results is not None else []
         seen.unread_values = self._values.unread if self._values is not None else {}
+        if self._operands is not None:
+            seen.conditions, seen.twins = self._operands.conditions, self._operands.twins
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
 
 
