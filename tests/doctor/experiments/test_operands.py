@@ -38,6 +38,11 @@ RIGHT = {
     "a square of one view": ("v = out.unsqueeze(1)", "errors.mean() + (v * v).mean() * 1e-3"),
     "views of two values": ("t = x.unsqueeze(1)[:, :, :3] * out.unsqueeze(1)", "errors.mean() + t.mean() * 1e-3"),
     "parts of one value": ("t = out[:, None, :1] * out[:, None, 1:2]", "errors.mean() + t.mean() * 1e-3"),
+    "a term twice, by one name": ("", "errors.mean() + errors.mean().detach() + F.nll_loss(out.log_softmax(1), 0 * y)"),
+    "two passes with dropout": ("one, two = (F.dropout(out, 0.5) for _ in range(2))", "F.cross_entropy(one, y) + F.cross_entropy(two, y)"),
+    "two draws": ("one, two = (out + torch.randn(out.shape) for _ in range(2))", "torch.min(one.mean(), two.mean()) + errors.mean()"),
+    "both directions": ("s = out @ out.T + torch.triu(out @ out.T)", "F.cross_entropy(s, y) + F.cross_entropy(s.T, y) + errors.mean()"),
+    "two terms that are 0": ("a, b = (out - out).sum(), (x.sum() * out - x.sum() * out).sum()", "(a + b) + errors.mean()"),
 }  # fmt: skip
 FAULTY = {
     "equal branches": ("d = out - onehot", "(torch.where(d < 0, d, d) ** 2).mean()"),
@@ -57,6 +62,10 @@ FAULTY = {
     "a mask by view": ("m = (x > 0).float(); t = m.view(-1, 1, 4) * m.view(-1, 1, 4)", "(errors * t.mean((1, 2))).mean()"),
     "equal labels": ("t = (y.unsqueeze(1) == y.unsqueeze(1)).float()", "(errors * t.mean(1)).mean()"),
     "masks by and": ("m = x > 0; t = (m[:, None] & m[:, None]).float()", "(errors * t.mean((1, 2))).mean()"),
+    "one direction twice": ("s = out @ out.T + torch.triu(out @ out.T); r = s * 1", "F.cross_entropy(s, y) + F.cross_entropy(r, y)"),
+    "one direction in parts": ("s = out @ x[:, :3].T; a, b = map(torch.exp, (s, s))", "(a.sum(1).log() + b.sum(1).log()).mean()"),
+    "the same view twice": ("one, two = net(x.clone()), net(x)", "F.cross_entropy(one, y) / 2 + F.cross_entropy(two, y) / 2"),
+    "one critic twice": ("q1, q2 = net(x)[:, 0], net(x)[:, 0]", "(torch.min(q1, q2) - y).square().mean()"),
 }  # fmt: skip
 
 

@@ -4,7 +4,7 @@
 import re
 import sys
 import weakref
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -31,8 +31,9 @@ _KEEP_SIGN = frozenset(
 _NEW_AXIS = frozenset({"unsqueeze", "__getitem__", "view", "reshape", "unflatten", "expand_dims", "permute"})
 _PAIR = frozenset(
     {"mul", "sub", "rsub", "div", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "and"}
-    | {"or", "xor", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "add", "multiply", "subtract"}
+    | {"or", "xor", "min", "max", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "add", "multiply", "subtract"}
 )  # fmt: skip
+_TERMS = frozenset({"add", "minimum", "maximum", "min", "max"})
 _ASK_FORM = re.compile(r"_like$|^new_|expand_as|type_as")  # they take a size or a type alone
 _TWO = 2
 
@@ -47,6 +48,8 @@ class FollowedOperands(TorchFunctionMode):
     Attributes:
         conditions: those that choose among values with a graph, each with its line; and why its answer is known, or nothing.
         twins: lines of operations that are given one value twice, as if it were spread along two axes.
+        doubled: lines of sums, and of choices of the smaller one, of two values that were computed apart and are the same.
+        drops: whether anything was dropped at random, which a child does not: what is the same here may be so by that alone.
         rests: whether nothing is followed, as within a backward.
     """
 
@@ -54,8 +57,12 @@ class FollowedOperands(TorchFunctionMode):
         super().__init__()
         self.conditions: dict[str, str] = {}
         self.twins: list[str] = []
+        self.doubled: list[str] = []
+        self.drops = False
         self._flipped, self._chooses_others = flipped, chosen
-        self._from: dict[int, tuple[weakref.ref[Tensor], frozenset[str]]] = {}  # conditions that a value is made of
+        self._from: dict[
+            int, tuple[weakref.ref[Tensor], frozenset[str]]
+        ] = {}  # conditions that a value is made of
         self._bounded: dict[int, tuple[weakref.ref[Tensor], str]] = {}  # values, and what gave them
         self._spread: dict[int, weakref.ref[Tensor]] = {}  # views with an axis more than what they are of
         self._sided: dict[str, str] = {}
@@ -72,6 +79,7 @@ class FollowedOperands(TorchFunctionMode):
             return result
         with unseen():
             caller = sys._getframe(1)
+            self.drops |= "dropout" in name and _has_rate(args, kwargs)
             if not is_library_file(caller.f_code.co_filename):
                 self._note_twins(name, given, f"{caller.f_code.co_filename}:{caller.f_lineno}")
             self._note_form(name, result, given, args)
@@ -96,9 +104,13 @@ class FollowedOperands(TorchFunctionMode):
         if name not in _PAIR or len(given) != _TWO:
             return
         one, other = given
+        if name in _TERMS and _are_same_apart(one, other) and line not in self.doubled:
+            self.doubled.append(line)
         if one is other or one.shape != other.shape or one.stride() != other.stride() or one.numel() == 1:
             return
-        are_views = all((known := self._spread.get(id(each))) is not None and known() is each for each in given)
+        are_views = all(
+            (known := self._spread.get(id(each))) is not None and known() is each for each in given
+        )
         if are_views and one.data_ptr() == other.data_ptr() and line not in self.twins:
             self.twins.append(line)
 
@@ -136,6 +148,26 @@ class FollowedOperands(TorchFunctionMode):
     def _conditions_of(self, value: Tensor) -> frozenset[str]:
         known = self._from.get(id(value))
         return known[1] if known is not None and known[0]() is value else frozenset()
+
+
+def _are_same_apart(one: Tensor, other: Tensor) -> bool:
+    """Tell two values with graphs of their own that are the same numbers, and not all 0."""
+    if (
+        one.grad_fn is None
+        or other.grad_fn is None
+        or one.grad_fn is other.grad_fn
+        or one.shape != other.shape
+    ):
+        return False
+    return bool(torch.equal(one, other)) and bool(one.any()) and bool(one.isfinite().all())
+
+
+def _has_rate(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bool:
+    """Tell a dropout that drops something; what can't be told does."""
+    named = dict(kwargs or {})
+    rates = [each for each in (*args[1:], *named.values()) if isinstance(each, float)]
+    is_off = named.get("training", named.get("train")) is False or any(each is False for each in args)
+    return not is_off and (not rates or any(rates))
 
 
 def _is_even(exponent: Sequence[Any]) -> bool:

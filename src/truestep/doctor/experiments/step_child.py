@@ -434,6 +434,7 @@ class StepChild:
         seen.unread_values = self._values.unread if self._values is not None else {}
         if self._operands is not None:
             seen.conditions, seen.twins = self._operands.conditions, self._operands.twins
+            seen.doubled = [] if self._operands.drops else self._operands.doubled
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
 
 

@@ -72,7 +72,5 @@ def _matters(experiment: "StepExperiment", condition: str) -> bool:
     """Tell whether a condition's answer changes the step, or what it chooses does not."""
     from truestep.doctor.experiments.changes import Change
 
-    opposite, others = (
-        Change(follows_operands=True, **{each: condition}) for each in ("flipped", "chosen")
-    )
+    opposite, others = (Change(follows_operands=True, **{each: condition}) for each in ("flipped", "chosen"))
     return experiment.makes_a_difference(opposite) or not experiment.makes_a_difference(others)

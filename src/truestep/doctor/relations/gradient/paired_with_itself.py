@@ -4,7 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import RISK
+from truestep.doctor.check import QUESTION, RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
 if TYPE_CHECKING:
@@ -12,10 +12,11 @@ if TYPE_CHECKING:
 
 
 class PairedWithItself(StepRelation):
-    """A value is given a new axis twice, at the same place, and combined with itself: no pairs come of it.
+    """A value is given a new axis twice, at the same place, and combined with itself; or two terms are the same numbers.
 
     Why: `m[:, None, :] * m[:, None, :]` is the square of `m`, not a table of all pairs. `unsqueeze(-1)` and `unsqueeze(2)`
-    are the same axis of a value of two axes.
+    are the same axis of a value of two axes. And of two directions, views or critics that give the same numbers, one is
+    not what it should be.
 
     Bad:
         for x, y in loader:
@@ -31,7 +32,7 @@ class PairedWithItself(StepRelation):
             opt.zero_grad()
             F.cross_entropy(near @ net(x), y).backward()
             opt.step()
-    Fix: give one of the two its new axis at another place.
+    Fix: give one of the two its new axis at another place; compute the second term of what it is meant for.
     Evidence: new, and so preview; what it was tried on stands in benchmarks/doctor/experiments.json.
     """
 
@@ -44,10 +45,16 @@ class PairedWithItself(StepRelation):
         from truestep.doctor.experiments.changes import Change
         from truestep.doctor.finding import Place
 
-        assert experiment.base
-        for line in experiment.changed(Change(follows_operands=True)).twins:
+        found = experiment.changed(Change(follows_operands=True))
+        for line in found.twins:
             message = (
                 "both sides of an operation here are one value, whose new axis stands at the same place on both, so it is "
                 "combined with itself and nothing is paired. Put one of the new axes elsewhere"
             )
             yield BrokenRelation(message, RISK, Place.of_text(line))
+        for line in [] if experiment.base.draws else found.doubled:
+            message = (
+                "the two sides of a sum, or of a choice, here are the same numbers, though each is computed for itself. "
+                "Is one of them meant to be of something else?"
+            )
+            yield BrokenRelation(message, QUESTION, Place.of_text(line))
