@@ -42,6 +42,7 @@ RIGHT = {
     "two passes with dropout": ("one, two = (F.dropout(out, 0.5) for _ in range(2))", "F.cross_entropy(one, y) + F.cross_entropy(two, y)"),
     "two draws": ("one, two = (out + torch.randn(out.shape) for _ in range(2))", "torch.min(one.mean(), two.mean()) + errors.mean()"),
     "both directions": ("s = out @ out.T + torch.triu(out @ out.T)", "F.cross_entropy(s, y) + F.cross_entropy(s.T, y) + errors.mean()"),
+    "a clip that is not reached": ("r = (out - out.detach()).exp()", "-torch.min(r, r.clamp(0.8, 1.2)).mean() + errors.mean()"),
     "two terms that are 0": ("a, b = (out - out).sum(), (x.sum() * out - x.sum() * out).sum()", "(a + b) + errors.mean()"),
 }  # fmt: skip
 FAULTY = {
@@ -65,7 +66,7 @@ FAULTY = {
     "one direction twice": ("s = out @ out.T + torch.triu(out @ out.T); r = s * 1", "F.cross_entropy(s, y) + F.cross_entropy(r, y)"),
     "one direction in parts": ("s = out @ x[:, :3].T; a, b = map(torch.exp, (s, s))", "(a.sum(1).log() + b.sum(1).log()).mean()"),
     "the same view twice": ("one, two = net(x.clone()), net(x)", "F.cross_entropy(one, y) / 2 + F.cross_entropy(two, y) / 2"),
-    "one critic twice": ("q1, q2 = net(x)[:, 0], net(x)[:, 0]", "(torch.min(q1, q2) - y).square().mean()"),
+    "one view by two names": ("one = net(x); two = net(x + 0)", "(F.cross_entropy(one, y) + F.cross_entropy(two, y)) / 2"),
 }  # fmt: skip
 
 

@@ -56,6 +56,7 @@ class Change:
     follows_operands: bool = (
         False  # whether it is seen which conditions choose, and what is paired with itself
     )
+    follows_outputs: bool = False  # whether it is seen which way outputs are pushed that meet targets
     flipped: str = ""  # a condition that gives the opposite answer
     chosen: str = ""  # a condition of which what it chooses gets other values
 

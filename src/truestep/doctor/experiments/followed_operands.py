@@ -31,9 +31,8 @@ _KEEP_SIGN = frozenset(
 _NEW_AXIS = frozenset({"unsqueeze", "__getitem__", "view", "reshape", "unflatten", "expand_dims", "permute"})
 _PAIR = frozenset(
     {"mul", "sub", "rsub", "div", "eq", "ne", "lt", "le", "gt", "ge", "bitwise_and", "bitwise_or", "bitwise_xor", "and"}
-    | {"or", "xor", "min", "max", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "add", "multiply", "subtract"}
+    | {"or", "xor", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "add", "multiply", "subtract"}
 )  # fmt: skip
-_TERMS = frozenset({"add", "minimum", "maximum", "min", "max"})
 _ASK_FORM = re.compile(r"_like$|^new_|expand_as|type_as")  # they take a size or a type alone
 _TWO = 2
 
@@ -48,7 +47,7 @@ class FollowedOperands(TorchFunctionMode):
     Attributes:
         conditions: those that choose among values with a graph, each with its line; and why its answer is known, or nothing.
         twins: lines of operations that are given one value twice, as if it were spread along two axes.
-        doubled: lines of sums, and of choices of the smaller one, of two values that were computed apart and are the same.
+        doubled: lines of sums of two values that were computed apart and are the same.
         drops: whether anything was dropped at random, which a child does not: what is the same here may be so by that alone.
         rests: whether nothing is followed, as within a backward.
     """
@@ -104,7 +103,7 @@ class FollowedOperands(TorchFunctionMode):
         if name not in _PAIR or len(given) != _TWO:
             return
         one, other = given
-        if name in _TERMS and _are_same_apart(one, other) and line not in self.doubled:
+        if name == "add" and _are_same_apart(one, other) and line not in self.doubled:
             self.doubled.append(line)
         if one is other or one.shape != other.shape or one.stride() != other.stride() or one.numel() == 1:
             return

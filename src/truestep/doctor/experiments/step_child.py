@@ -19,6 +19,7 @@ from truestep.doctor.experiments.counts import CountsOfStep
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
 from truestep.doctor.experiments.followed_operands import FollowedOperands
+from truestep.doctor.experiments.followed_outputs import FollowedOutputs
 from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.followed_values import FollowedValues
 from truestep.doctor.experiments.full_precision import switch_autocast_off
@@ -99,6 +100,7 @@ class StepChild:
         self._results: FollowedResults | None = None
         self._values: FollowedValues | None = None
         self._operands: FollowedOperands | None = None
+        self._outputs: FollowedOutputs | None = None
         self._first_use: FirstUse | None = None
         self._uses: DataUses | None = None
         self._constants = HeldConstants(factors) if change.holds_constants else None
@@ -178,6 +180,8 @@ class StepChild:
             self._values = enter(FollowedValues(plan.parameters, change.spoiled))
         elif change.follows_operands:
             self._operands = enter(FollowedOperands(change.flipped, change.chosen))
+        elif change.follows_outputs:
+            self._outputs = enter(FollowedOutputs())
         elif change == Change() and not plan.has_batch:
             self._first_use = enter(FirstUse(plan.parameters.values()))
         elif change == Change() and plan.at_use is None:
@@ -241,6 +245,9 @@ class StepChild:
                     self._values.goes_backward()
             if outermost and self._operands is not None:
                 self._operands.rests = True
+            if outermost and self._outputs is not None:
+                with unseen():
+                    self._outputs.goes_backward(roots)
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
@@ -250,6 +257,9 @@ class StepChild:
                 self._values.went_backward()
             if outermost and self._operands is not None:
                 self._operands.rests = False
+            if outermost and self._outputs is not None:
+                with unseen():
+                    self._outputs.went_backward()
             if outermost and self._waiting:
                 self._is_amid = True
             elif outermost:
@@ -435,6 +445,7 @@ class StepChild:
         if self._operands is not None:
             seen.conditions, seen.twins = self._operands.conditions, self._operands.twins
             seen.doubled = [] if self._operands.drops else self._operands.doubled
+        seen.pushed = self._outputs.pushed if self._outputs is not None else []
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
 
 

@@ -15,8 +15,8 @@ class PairedWithItself(StepRelation):
     """A value is given a new axis twice, at the same place, and combined with itself; or two terms are the same numbers.
 
     Why: `m[:, None, :] * m[:, None, :]` is the square of `m`, not a table of all pairs. `unsqueeze(-1)` and `unsqueeze(2)`
-    are the same axis of a value of two axes. And of two directions, views or critics that give the same numbers, one is
-    not what it should be.
+    are the same axis of a value of two axes. And of two directions or views that give the same numbers, one is not what
+    it should be.
 
     Bad:
         for x, y in loader:
@@ -54,7 +54,7 @@ class PairedWithItself(StepRelation):
             yield BrokenRelation(message, RISK, Place.of_text(line))
         for line in [] if experiment.base.draws else found.doubled:
             message = (
-                "the two sides of a sum, or of a choice, here are the same numbers, though each is computed for itself. "
+                "the two sides of a sum here are the same numbers, though each is computed for itself. "
                 "Is one of them meant to be of something else?"
             )
             yield BrokenRelation(message, QUESTION, Place.of_text(line))
