@@ -4,7 +4,7 @@
 import re
 import sys
 import weakref
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -34,6 +34,8 @@ _PAIR = frozenset(
     | {"or", "xor", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "add", "multiply", "subtract"}
 )  # fmt: skip
 _ASK_FORM = re.compile(r"_like$|^new_|expand_as|type_as")  # they take a size or a type alone
+_NORMED = re.compile(r"SoftmaxBackward|NormBackward|DivBackward")  # after which a sum may be the same whatever comes
+_ROUNDINGS = 8
 _TWO = 2
 
 
@@ -48,6 +50,7 @@ class FollowedOperands(TorchFunctionMode):
         conditions: those that choose among values with a graph, each with its line; and why its answer is known, or nothing.
         twins: lines of operations that are given one value twice, as if it were spread along two axes.
         doubled: lines of sums of two values that were computed apart and are the same.
+        flat: lines that take the gradient of what is constant, for a loss that it becomes a part of.
         drops: whether anything was dropped at random, which a child does not: what is the same here may be so by that alone.
         rests: whether nothing is followed, as within a backward.
     """
@@ -57,6 +60,7 @@ class FollowedOperands(TorchFunctionMode):
         self.conditions: dict[str, str] = {}
         self.twins: list[str] = []
         self.doubled: list[str] = []
+        self.flat: list[str] = []
         self.drops = False
         self._flipped, self._chooses_others = flipped, chosen
         self._from: dict[
@@ -83,6 +87,20 @@ class FollowedOperands(TorchFunctionMode):
                 self._note_twins(name, given, f"{caller.f_code.co_filename}:{caller.f_lineno}")
             self._note_form(name, result, given, args)
             return self._chosen(name, result, given, args)
+
+    def gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap `torch.autograd.grad`."""
+
+        def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
+            found = original(outputs, inputs, *args, **kwargs)
+            frame = frame_of_user(sys._getframe(1))
+            if frame is not None and (kwargs.get("create_graph") or (len(args) > _TWO and args[2])):
+                with unseen():
+                    if _is_flat(_several(outputs), _several(inputs), found):
+                        self.flat.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+            return found
+
+        return grad
 
     def _note_form(self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]) -> None:
         """Note a view with an axis more, and a value whose sign is known."""
@@ -147,6 +165,33 @@ class FollowedOperands(TorchFunctionMode):
     def _conditions_of(self, value: Tensor) -> frozenset[str]:
         known = self._from.get(id(value))
         return known[1] if known is not None and known[0]() is value else frozenset()
+
+
+def _several(given: Any) -> list[Tensor]:
+    return [given] if isinstance(given, Tensor) else list(given)
+
+
+def _is_flat(outputs: Sequence[Tensor], inputs: Sequence[Tensor], found: Sequence[Tensor | None]) -> bool:
+    """Tell gradients that are rounding and no more, where shares that sum to 1 lie on the way."""
+    pairs = [(each, one) for each, one in zip(inputs, found, strict=True) if one is not None]
+    size = sum(float(each.detach().abs().sum()) for each in outputs)
+    if not pairs or not size or not any(_NORMED.search(each) for each in _operations_behind(outputs, inputs)):
+        return False
+    reach = max(float(one.detach().abs().max()) * max(1.0, float(each.detach().abs().max())) for each, one in pairs)
+    return reach <= _ROUNDINGS * torch.finfo(pairs[0][1].dtype).eps * size
+
+
+def _operations_behind(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[str]:
+    """Yield the operations between inputs and outputs, by their nodes' names."""
+    seen: set[Any] = {each.grad_fn for each in inputs}
+    waiting = [each.grad_fn for each in outputs]
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        yield node.name()
+        waiting += [each for each, _ in node.next_functions]
 
 
 def _are_same_apart(one: Tensor, other: Tensor) -> bool:

@@ -82,6 +82,7 @@ class ChildOutcome:
     doubled: list[str] = field(
         default_factory=list
     )  # lines that add two values, computed apart, that are the same
+    flat: list[str] = field(default_factory=list)  # lines that take the gradient of a constant
     pushed: list[tuple[str, float, float]] = field(default_factory=list)  # outputs that are pushed from targets: the line, two gradients
     values: dict[str, list[float]] = field(
         default_factory=dict

@@ -180,6 +180,7 @@ class StepChild:
             self._values = enter(FollowedValues(plan.parameters, change.spoiled))
         elif change.follows_operands:
             self._operands = enter(FollowedOperands(change.flipped, change.chosen))
+            WatchWrappers().function(torch.autograd, "grad", self._operands.gradient)
         elif change.follows_outputs:
             self._outputs = enter(FollowedOutputs())
         elif change == Change() and not plan.has_batch:
@@ -444,6 +445,7 @@ class StepChild:
         seen.unread_values = self._values.unread if self._values is not None else {}
         if self._operands is not None:
             seen.conditions, seen.twins = self._operands.conditions, self._operands.twins
+            seen.flat = self._operands.flat
             seen.doubled = [] if self._operands.drops else self._operands.doubled
         seen.pushed = self._outputs.pushed if self._outputs is not None else []
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
