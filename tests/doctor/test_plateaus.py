@@ -4,7 +4,6 @@
 import pytest
 from doctor.test_watchers import run_example
 
-
 PLATEAU = """
 net = nn.Linear(4, 1)
 opt = torch.optim.SGD(net.parameters(), lr=0.1)

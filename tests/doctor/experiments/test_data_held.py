@@ -60,8 +60,10 @@ RIGHT_MAPS = {
 }
 WRONG_MAPS = {
     "a token twice": "self.names = ['<unk>', *'abcdef', '<unk>']; self.numbers = {n: i for i, n in enumerate(self.names)}",
-    "written over": "self.i2w = dict(enumerate(['<unk>', *'abcdef'])); self.w2i = {w: i for i, w in self.i2w.items()}; self.i2w[7] = '<unk>'; self.w2i['<unk>'] = 7",
-    "texts written over": "self.w2i = {w: i for i, w in enumerate('abcdefa')}; self.i2w = {str(i): w for i, w in enumerate('abcdefa')}",
+    "written over": "self.i2w = dict(enumerate(['<unk>', *'abcdef'])); self.w2i = {w: i for i, w in self.i2w.items()}; "
+    "self.i2w[7] = '<unk>'; self.w2i['<unk>'] = 7",
+    "texts written over": "self.w2i = {w: i for i, w in enumerate('abcdefa')}; "
+    "self.i2w = {str(i): w for i, w in enumerate('abcdefa')}",
     "two exchanged": "self.names = [*'abcdefghijkl']; self.numbers = {n: i for i, n in enumerate('bacdefghijkl')}",
     "two words for one": "self.names = [*'abcdefg']; self.numbers = {n: i for i, n in enumerate('abcdefg')}; self.numbers['g'] = 0",
 }  # fmt: skip

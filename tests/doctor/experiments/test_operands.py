@@ -39,9 +39,18 @@ RIGHT = {
     "views of two values": ("t = x.unsqueeze(1)[:, :, :3] * out.unsqueeze(1)", "errors.mean() + t.mean() * 1e-3"),
     "parts of one value": ("t = out[:, None, :1] * out[:, None, 1:2]", "errors.mean() + t.mean() * 1e-3"),
     "a term twice, by one name": ("", "errors.mean() + errors.mean().detach() + F.nll_loss(out.log_softmax(1), 0 * y)"),
-    "two passes with dropout": ("one, two = (F.dropout(out, 0.5) for _ in range(2))", "F.cross_entropy(one, y) + F.cross_entropy(two, y)"),
-    "two draws": ("one, two = (out + torch.randn(out.shape) for _ in range(2))", "torch.min(one.mean(), two.mean()) + errors.mean()"),
-    "both directions": ("s = out @ out.T + torch.triu(out @ out.T)", "F.cross_entropy(s, y) + F.cross_entropy(s.T, y) + errors.mean()"),
+    "two passes with dropout": (
+        "one, two = (F.dropout(out, 0.5) for _ in range(2))",
+        "F.cross_entropy(one, y) + F.cross_entropy(two, y)",
+    ),
+    "two draws": (
+        "one, two = (out + torch.randn(out.shape) for _ in range(2))",
+        "torch.min(one.mean(), two.mean()) + errors.mean()",
+    ),
+    "both directions": (
+        "s = out @ out.T + torch.triu(out @ out.T)",
+        "F.cross_entropy(s, y) + F.cross_entropy(s.T, y) + errors.mean()",
+    ),
     "a clip that is not reached": ("r = (out - out.detach()).exp()", "-torch.min(r, r.clamp(0.8, 1.2)).mean() + errors.mean()"),
     "two terms that are 0": ("a, b = (out - out).sum(), (x.sum() * out - x.sum() * out).sum()", "(a + b) + errors.mean()"),
 }  # fmt: skip
@@ -56,14 +65,20 @@ FAULTY = {
     "a magnitude below 0": ("d = (out - onehot).abs()", "torch.where(d >= 0, d, 2 * d).mean()"),
     "a sigmoid above 0": ("p = torch.sigmoid(out)", "(errors * (p[:, 0] > 0)).mean()"),
     "a share above 1": ("p = F.softmax(out, 1)", "(errors * (1 + (p > 1).float().amax(1))).mean()"),
-    "an error that was detached": ("d = F.l1_loss(out, onehot, reduction='none').detach()", "(out.square() * (d < 0)).mean() + errors.mean()"),
+    "an error that was detached": (
+        "d = F.l1_loss(out, onehot, reduction='none').detach()",
+        "(out.square() * (d < 0)).mean() + errors.mean()",
+    ),
     "differences with itself": ("far = (x.unsqueeze(1) - x.unsqueeze(1)).square().sum(-1)", "(errors * (1 + far.mean())).mean()"),
     "one axis in two words": ("t = out.unsqueeze(-1) * out.unsqueeze(2)", "errors.mean() + t.square().mean() * 1e-3"),
     "a mask by index": ("m = (x > 0).float(); t = m[:, None, :] * m[:, None, :]", "(errors * t.mean((1, 2))).mean()"),
     "a mask by view": ("m = (x > 0).float(); t = m.view(-1, 1, 4) * m.view(-1, 1, 4)", "(errors * t.mean((1, 2))).mean()"),
     "equal labels": ("t = (y.unsqueeze(1) == y.unsqueeze(1)).float()", "(errors * t.mean(1)).mean()"),
     "masks by and": ("m = x > 0; t = (m[:, None] & m[:, None]).float()", "(errors * t.mean((1, 2))).mean()"),
-    "one direction twice": ("s = out @ out.T + torch.triu(out @ out.T); r = s * 1", "F.cross_entropy(s, y) + F.cross_entropy(r, y)"),
+    "one direction twice": (
+        "s = out @ out.T + torch.triu(out @ out.T); r = s * 1",
+        "F.cross_entropy(s, y) + F.cross_entropy(r, y)",
+    ),
     "one direction in parts": ("s = out @ x[:, :3].T; a, b = map(torch.exp, (s, s))", "(a.sum(1).log() + b.sum(1).log()).mean()"),
     "the same view twice": ("one, two = net(x.clone()), net(x)", "F.cross_entropy(one, y) / 2 + F.cross_entropy(two, y) / 2"),
     "one view by two names": ("one = net(x); two = net(x + 0)", "(F.cross_entropy(one, y) + F.cross_entropy(two, y)) / 2"),
@@ -78,7 +93,8 @@ def watched_loop(first, loss):
 def test_what_decides_is_silent(name):
     watch = watched_loop(*RIGHT[name])
     assert [each.message for each in watch.findings] == []
-    assert watch.experiments.outcome("REL018")[0] == watch.experiments.outcome("REL019")[0] == "held"
+    assert watch.experiments.outcome("REL018")[0] in ("held", "not applicable")
+    assert watch.experiments.outcome("REL019")[0] == "held"
 
 
 @pytest.mark.parametrize("name", FAULTY)

@@ -41,7 +41,17 @@ RIGHT = {
     "hidden units": ("h = head(x) * t", "F.cross_entropy(out + h, y)"),
     "beside a term of the weights": ("", "1 - Dice()(p, t) + 1e-3 * net[0].weight.square().sum()"),
     "a hinge": ("", "(1 - (2 * t - 1) * out).clamp(min=0).mean()"),
-    "to fool another": ("", "Dice()(p, t)", "opt = torch.optim.SGD(net.parameters(), lr=0.1); other = torch.optim.SGD(head.parameters(), lr=0.1); F.cross_entropy(head(data.tensors[0]), data.tensors[1]).backward(); other.step()"),
+    "to fool another": (
+        "",
+        "Dice()(p, t)",
+        "\n".join(
+            (
+                "opt, other = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (net, head))",
+                "F.cross_entropy(head(data.tensors[0]), data.tensors[1]).backward()",
+                "other.step()",
+            )
+        ),
+    ),
 }  # fmt: skip
 FAULTY = {
     "dice": ("", "Dice()(p, t)"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a loader's data set holds, beside what it gives: rows that no index reads, and two maps that are not each other's inverse."""
+"""What a loader's data set holds, beside what it gives: rows that no index reads, and maps that are not inverse."""
 
 import pickle
 from collections.abc import Iterator, Mapping, Sequence
@@ -70,9 +70,20 @@ def _length(data: Any) -> int | None:
 def _rows_held(data: Any, length: int) -> Iterator[tuple[str, Any]]:
     """Yield the tables that a data set holds, by name: as long as it says that it is."""
     for name, value in getattr(data, "__dict__", {}).items():
-        parts = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, tuple) else ()
+        parts = (
+            value.items()
+            if isinstance(value, Mapping)
+            else enumerate(value)
+            if isinstance(value, tuple)
+            else ()
+        )
         for part, each in ((name, value), *((f"{name}[{key!r}]", each) for key, each in parts)):
-            if isinstance(each, (Tensor, np.ndarray)) and each.ndim and len(each) == length and _is_number(each):
+            if (
+                isinstance(each, (Tensor, np.ndarray))
+                and each.ndim
+                and len(each) == length
+                and _is_number(each)
+            ):
                 yield part, each
 
 
@@ -98,14 +109,15 @@ def _looked(data: Any, length: int) -> dict[str, Any]:
 
 def _reads_first_alone(data: Any, table: Any, pairs: Sequence[tuple[int, int]]) -> bool:
     """Tell whether some row changes what an index gives, and the rows of indexes that give the same change nothing."""
-    matters = []
-    for number in [*{one for one, _ in pairs}][:_MOST_CHANGED]:
-        matters.append(_changes(data, table, number))
+    matters = [_changes(data, table, each) for each in [*{one for one, _ in pairs}][:_MOST_CHANGED]]
     return any(matters) and not any(_changes(data, table, each) for _, each in pairs[:_MOST_CHANGED])
 
 
 def _changes(data: Any, table: Any, number: int) -> bool:
-    before, row = _digest(data[number]), table[number].copy() if isinstance(table, np.ndarray) else table[number].clone()
+    before, row = (
+        _digest(data[number]),
+        table[number].copy() if isinstance(table, np.ndarray) else table[number].clone(),
+    )
     table[number] = row + _SHIFT
     after = _digest(data[number])
     table[number] = row
@@ -133,7 +145,7 @@ def maps_not_inverse(data: Any) -> list[NotInverse]:
     Raises:
         RelationNotApplicableError: it holds no two such maps.
     """
-    held = {name: value for name, value in _attributes(data) if (value := _as_map(value)) is not None}
+    held = {name: known for name, value in _attributes(data) if (known := _as_map(value)) is not None}
     pairs = [
         (one, other)
         for one, words in held.items()
@@ -141,7 +153,9 @@ def maps_not_inverse(data: Any) -> list[NotInverse]:
         if one != other and _lead_back(words, numbers)
     ]
     if not pairs:
-        raise RelationNotApplicableError("the data set holds no two maps of which one leads back from the other")
+        raise RelationNotApplicableError(
+            "the data set holds no two maps of which one leads back from the other"
+        )
     found = {}
     for one, other in pairs:
         words, numbers = held[one], held[other]
@@ -164,7 +178,9 @@ def _as_map(value: Any) -> dict[Any, Any] | None:
     if not isinstance(value, Mapping) or len(value) < _LEAST_ENTRIES:
         return None
     if all(isinstance(each, str) for each in value.values()):
-        keys = [each if isinstance(each, int) else int(each) if str(each).isdigit() else None for each in value]
+        keys = [
+            each if isinstance(each, int) else int(each) if str(each).isdigit() else None for each in value
+        ]
         return None if None in keys else dict(zip(keys, value.values(), strict=True))
     are_words = all(isinstance(each, str) for each in value)
     return dict(value) if are_words and all(type(each) is int for each in value.values()) else None

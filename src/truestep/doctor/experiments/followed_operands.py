@@ -5,7 +5,7 @@ import re
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, Self
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import frame_of_user, is_library_file
 from truestep.doctor.experiments.going_on import unseen
+from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
+from truestep.doctor.runtime.wrapping import WatchWrappers
 
 _SIDES = {"lt": "<", "le": "<=", "gt": ">", "ge": ">=", "less": "<", "greater": ">"}
 _COMPARE = {**_SIDES, "eq": "==", "ne": "!=", "isnan": "isnan", "isfinite": "isfinite", "isinf": "isinf"}
@@ -34,7 +36,9 @@ _PAIR = frozenset(
     | {"or", "xor", "logical_and", "logical_or", "logical_xor", "maximum", "minimum", "add", "multiply", "subtract"}
 )  # fmt: skip
 _ASK_FORM = re.compile(r"_like$|^new_|expand_as|type_as")  # they take a size or a type alone
-_NORMED = re.compile(r"SoftmaxBackward|NormBackward|DivBackward")  # after which a sum may be the same whatever comes
+_NORMED = re.compile(
+    r"SoftmaxBackward|NormBackward|DivBackward"
+)  # after which a sum may be the same whatever comes
 _ROUNDINGS = 8
 _TWO = 2
 
@@ -51,8 +55,8 @@ class FollowedOperands(TorchFunctionMode):
         twins: lines of operations that are given one value twice, as if it were spread along two axes.
         doubled: lines of sums of two values that were computed apart and are the same.
         flat: lines that take the gradient of what is constant, for a loss that it becomes a part of.
+        num_gradients: how many gradients were taken for a loss.
         drops: whether anything was dropped at random, which a child does not: what is the same here may be so by that alone.
-        rests: whether nothing is followed, as within a backward.
     """
 
     def __init__(self, flipped: str = "", chosen: str = "") -> None:
@@ -61,6 +65,7 @@ class FollowedOperands(TorchFunctionMode):
         self.twins: list[str] = []
         self.doubled: list[str] = []
         self.flat: list[str] = []
+        self.num_gradients = 0
         self.drops = False
         self._flipped, self._chooses_others = flipped, chosen
         self._from: dict[
@@ -69,13 +74,13 @@ class FollowedOperands(TorchFunctionMode):
         self._bounded: dict[int, tuple[weakref.ref[Tensor], str]] = {}  # values, and what gave them
         self._spread: dict[int, weakref.ref[Tensor]] = {}  # views with an axis more than what they are of
         self._sided: dict[str, str] = {}
-        self.rests = False
+        self._rests = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         result = func(*args, **(kwargs or {}))
-        if self.rests or not isinstance(result, Tensor):
+        if self._rests or not isinstance(result, Tensor):
             return result
         name, given = watched_operation_name(func), watched_operation_tensors(args, kwargs)
         if not given:
@@ -88,6 +93,26 @@ class FollowedOperands(TorchFunctionMode):
             self._note_form(name, result, given, args)
             return self._chosen(name, result, given, args)
 
+    def __enter__(self) -> Self:
+        """Follow gradients that are taken, too."""
+        WatchWrappers().function(torch.autograd, "grad", self.gradient)
+        return super().__enter__()
+
+    def goes_backward(self, roots: Sequence[Any]) -> None:
+        """Follow nothing while gradients are computed."""
+        del roots
+        self._rests = True
+
+    def went_backward(self) -> None:
+        """Follow values again."""
+        self._rests = False
+
+    def tell(self, seen: ChildOutcome) -> None:
+        """Tell of all that was found."""
+        seen.conditions, seen.twins = self.conditions, self.twins
+        seen.flat, seen.num_gradients = self.flat, self.num_gradients
+        seen.doubled = [] if self.drops else self.doubled
+
     def gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap `torch.autograd.grad`."""
 
@@ -95,6 +120,7 @@ class FollowedOperands(TorchFunctionMode):
             found = original(outputs, inputs, *args, **kwargs)
             frame = frame_of_user(sys._getframe(1))
             if frame is not None and (kwargs.get("create_graph") or (len(args) > _TWO and args[2])):
+                self.num_gradients += 1
                 with unseen():
                     if _is_flat(_several(outputs), _several(inputs), found):
                         self.flat.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
@@ -177,7 +203,9 @@ def _is_flat(outputs: Sequence[Tensor], inputs: Sequence[Tensor], found: Sequenc
     size = sum(float(each.detach().abs().sum()) for each in outputs)
     if not pairs or not size or not any(_NORMED.search(each) for each in _operations_behind(outputs, inputs)):
         return False
-    reach = max(float(one.detach().abs().max()) * max(1.0, float(each.detach().abs().max())) for each, one in pairs)
+    reach = max(
+        float(one.detach().abs().max()) * max(1.0, float(each.detach().abs().max())) for each, one in pairs
+    )
     return reach <= _ROUNDINGS * torch.finfo(pairs[0][1].dtype).eps * size
 
 
@@ -223,13 +251,13 @@ def _answer(sign: str, name: str, bound: Any) -> str | None:
     if isinstance(bound, Tensor) and bound.numel() != 1:
         return None
     number = float(bound) if isinstance(bound, (int, float, Tensor)) else float("nan")
-    if number <= 0 and sign == "<" or number < 0 and sign == "<=":
+    if (number <= 0 and sign == "<") or (number < 0 and sign == "<="):
         return f"{name} gives nothing below 0, so this is never true"
-    if number <= 0 and sign == ">=" or number < 0 and sign == ">":
+    if (number <= 0 and sign == ">=") or (number < 0 and sign == ">"):
         return f"{name} gives nothing below 0, so this is always true"
-    if name in _AT_MOST_ONE and (number >= 1 and sign == ">" or number > 1 and sign == ">="):
+    if name in _AT_MOST_ONE and ((number >= 1 and sign == ">") or (number > 1 and sign == ">=")):
         return f"{name} gives nothing above 1, so this is never true"
-    if name in _AT_MOST_ONE and (number >= 1 and sign == "<=" or number > 1 and sign == "<"):
+    if name in _AT_MOST_ONE and ((number >= 1 and sign == "<=") or (number > 1 and sign == "<")):
         return f"{name} gives nothing above 1, so this is always true"
     if name == "sigmoid" and number <= 0 and sign in ("<=", ">"):
         return f"sigmoid gives nothing at 0 or below, so this is {'never' if sign == '<=' else 'always'} true"

@@ -11,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
+from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.runtime.operations import watched_operation_tensors
 
 _LEAST_NUMBERS = 8
@@ -29,27 +30,29 @@ class FollowedOutputs(TorchFunctionMode):
     Attributes:
         pushed: outputs that the gradient pushes away from their targets, down at 1 and up at 0: the line where they meet them, and
             the mean gradient at both.
-        rests: whether nothing is followed, as within a backward.
+        num_met: how many outputs met such targets, on the only way to the loss.
     """
 
     def __init__(self) -> None:
         super().__init__()
         self.pushed: list[tuple[str, float, float]] = []
-        self.rests = False
+        self.num_met = 0
+        self._rests = False
         self._met: list[_Meeting] = []
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if not self.rests:
+        if not self._rests:
             with unseen():
                 self._look(watched_operation_tensors(args, kwargs))
         return func(*args, **(kwargs or {}))
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Keep the gradients of what the whole loss is computed from."""
-        self.rests = True
+        self._rests = True
         self._met = [each for each in self._met if _is_all(each.output, roots)]
+        self.num_met += len(self._met)
         for each in self._met:
             each.output.retain_grad()
 
@@ -64,7 +67,11 @@ class FollowedOutputs(TorchFunctionMode):
             least = _LEAST_SHARE * float(found.abs().mean())
             if at_one > least and at_zero < -least:
                 self.pushed.append((each.line, at_one, at_zero))
-        self._met, self.rests = [], False
+        self._met, self._rests = [], False
+
+    def tell(self, seen: ChildOutcome) -> None:
+        """Tell of the outputs."""
+        seen.pushed, seen.num_met = self.pushed, self.num_met
 
     def _look(self, given: Sequence[Tensor]) -> None:
         frame = frame_of_user(sys._getframe(2))

@@ -56,7 +56,7 @@ class OptionIgnored(SourceCheck):
     """
 
     code = "PARAM038"
-    words = tuple(sorted(_MATTERS))
+    words = (*sorted(_MATTERS), "=True", "=False")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such parameters of __init__ that are read by nothing, or stored in what nothing reads."""
@@ -77,6 +77,30 @@ class OptionIgnored(SourceCheck):
                     place = _applied_last(module, owner, forward) if name == "loss_weight" else node
                     severity = ADVICE if _is_left_out(module, made[0], name) else RISK
                     yield At(place, f"Nothing uses {owner.name}'s {name!r}.", severity)
+            for name in _switches_unread(module, made[0]):
+                yield At(
+                    made[0],
+                    f"{owner.name} is made with another {name}= than its default, and nothing uses it.",
+                    RISK,
+                )
+
+
+def _switches_unread(module: SourceModule, made: ast.FunctionDef) -> Iterator[str]:
+    """Yield the switches of a constructor that nothing in it reads, though some call in sight sets them by name."""
+    for name, default in _defaults(made):
+        if (
+            name in _MATTERS
+            or constant(default) not in (True, False)
+            or not isinstance(default, ast.Constant)
+        ):
+            continue
+        if not isinstance(default.value, bool) or _ignored(module, made, name) is not made:
+            continue
+        given = [
+            each for call in module.functions.callers(made) for each in call.keywords if each.arg == name
+        ]
+        if any(constant(each.value) != default.value for each in given):
+            yield name
 
 
 def _is_to_be_written(function: Function) -> bool:

@@ -61,15 +61,13 @@ class ResultThrownAway(SourceCheck):
         """Report statements that are a pure operation, a comparison or a layer's output, and no more."""
         if not module.program.answer(mentions_torch):
             return
+        yield from _reordered(module)
         notes = _notes(module)
         for statement in module.all(ast.Expr):
             value = statement.value
             if statement in module.shown or _is_tried(module, statement) or is_behind_exit(module, statement):
                 continue
-            if isinstance(value, ast.Call) and (name := _reordered_in_vain(module, value)) is not None:
-                text = f"{name!r} gets another order here, and nothing reads it: what follows keeps its own order."
-                yield At(statement, text, RISK)
-            elif isinstance(value, ast.Call) and not _writes_elsewhere(value):
+            if isinstance(value, ast.Call) and not _writes_elsewhere(value):
                 text = _is_pure(module, value)
                 if text is not None:
                     severity = _severity(module, statement, value, notes)
@@ -81,6 +79,16 @@ class ResultThrownAway(SourceCheck):
                     yield At(statement, f"This compares {ast.unparse(value.left)} and assigns nothing.", BUG)
             elif isinstance(value, ast.BinOp) and isinstance(value.op, _ARITHMETIC) and _is_place(value.left):
                 yield At(statement, "This is computed, and nothing takes it.", BUG)
+
+
+def _reordered(module: SourceModule) -> Iterator[At]:
+    """Report lists that are put in another order for nothing."""
+    for call in module.method_calls("shuffle", *_REORDERS):
+        if (name := _reordered_in_vain(module, call)) is not None:
+            text = (
+                f"{name!r} gets another order here, and nothing reads it: what follows keeps its own order."
+            )
+            yield At(module.statement(call), text, RISK)
 
 
 def _reordered_in_vain(module: SourceModule, call: ast.Call) -> str | None:

@@ -50,7 +50,7 @@ class MapsNotInverse(StepRelation):
 
         for found in maps_not_inverse(getattr(experiment.plan.iterator, "_dataset", None)):
             message = (
-                f"{found.one!r} of the data set gives {found.value!r} for {found.key!r}, and {found.other!r} leads from there back to "
-                f"{found.back!r}. Do both stand for the same, or was one written over?"
+                f"{found.one!r} of the data set gives {found.value!r} for {found.key!r}, and {found.other!r} leads from there "
+                f"back to {found.back!r}. Do both stand for the same, or was one written over?"
             )
             yield BrokenRelation(message, QUESTION, evidence={"name": found.one})

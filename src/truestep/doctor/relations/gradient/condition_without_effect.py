@@ -47,10 +47,13 @@ class ConditionWithoutEffect(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask a child for conditions, and others for the opposite of each."""
         from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
         from truestep.doctor.finding import Place
 
         assert experiment.tolerance
         found = experiment.changed(Change(follows_operands=True))
+        if not found.conditions:
+            raise RelationNotApplicableError("no comparison chooses among values with a graph")
         for each, answer in islice(found.conditions.items(), _MOST_CONDITIONS):
             sign, _, line = each.partition(" ")
             sign = sign.partition("@")[0]

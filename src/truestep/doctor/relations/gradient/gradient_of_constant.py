@@ -44,9 +44,13 @@ class GradientOfConstant(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask a child for gradients that are rounding alone."""
         from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
         from truestep.doctor.finding import Place
 
-        for line in dict.fromkeys(experiment.changed(Change(follows_operands=True)).flat):
+        found = experiment.changed(Change(follows_operands=True))
+        if not found.num_gradients:
+            raise RelationNotApplicableError("the step takes no gradient for its loss")
+        for line in dict.fromkeys(found.flat):
             message = (
                 "the gradient that is taken here for the loss is rounding alone: what it is of stays the same whatever the inputs "
                 "are, as a sum of all shares of a softmax does. Take that of one share an example, or of the loss"

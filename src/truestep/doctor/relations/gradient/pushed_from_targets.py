@@ -42,15 +42,21 @@ class PushedFromTargets(StepRelation):
     def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
         """Ask a child where outputs meet targets, and which way they are pushed."""
         from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+        from truestep.doctor.experiments.not_tried import (
+            ExperimentNotTriedError,
+            RelationNotApplicableError,
+        )
         from truestep.doctor.finding import Place
 
         if len(experiment.plan.optimizers) > 1:
             raise ExperimentNotTriedError("with several optimizers one model may be trained to fool another")
-        for line, at_one, at_zero in experiment.changed(Change(follows_outputs=True)).pushed[:1]:
+        found = experiment.changed(Change(follows_outputs=True))
+        if not found.num_met:
+            raise RelationNotApplicableError("no output meets targets of 0 and 1 on the only way to the loss")
+        for line, at_one, at_zero in found.pushed[:1]:
             message = (
-                f"the step makes the outputs smaller where their target is 1 (mean gradient {number_text(at_one)}), and larger where "
-                f"it is 0 ({number_text(at_zero)}), so it trains away from the targets. Turn the sign of the loss round"
+                f"the step makes outputs smaller where their target is 1 (mean gradient {number_text(at_one)}), and larger where "
+                f"it is 0 ({number_text(at_zero)}): it trains away from the targets. Turn the sign of the loss round"
             )
             evidence = {"found": at_one, "expected": 0.0}
             yield BrokenRelation(message, RISK, Place.of_text(line), evidence)
