@@ -86,20 +86,13 @@ class OptionIgnored(SourceCheck):
 
 
 def _switches_unread(module: SourceModule, made: ast.FunctionDef) -> Iterator[str]:
-    """Yield the switches of a constructor that nothing in it reads, though some call in sight sets them by name."""
+    """Yield the switches of a constructor that nothing in it reads, though some call in sight sets them."""
     for name, default in _defaults(made):
-        if (
-            name in _MATTERS
-            or constant(default) not in (True, False)
-            or not isinstance(default, ast.Constant)
-        ):
+        is_switch = isinstance(default, ast.Constant) and isinstance(default.value, bool)
+        if name in _MATTERS or not is_switch or _ignored(module, made, name) is not made:
             continue
-        if not isinstance(default.value, bool) or _ignored(module, made, name) is not made:
-            continue
-        given = [
-            each for call in module.functions.callers(made) for each in call.keywords if each.arg == name
-        ]
-        if any(constant(each.value) != default.value for each in given):
+        given = [argument_for(made, call, name) for call in module.functions.callers(made)]
+        if any(each not in (None, default) and constant(each) != constant(default) for each in given):
             yield name
 
 
