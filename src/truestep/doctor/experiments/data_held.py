@@ -27,7 +27,7 @@ class RowsUnread(NamedTuple):
     """Rows that a data set holds and gives at no index."""
 
     name: str  # where it holds them
-    count: int  # indexes that were asked
+    asked: int  # so many indexes
     different: int  # of what they gave
     length: int
 
@@ -189,5 +189,5 @@ def _as_map(value: Any) -> dict[Any, Any] | None:
 def _lead_back(words: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> bool:
     if type(next(iter(words))) is type(next(iter(numbers))):
         return False
-    back = sum(numbers.get(value) == key for key, value in words.items())
+    back = sum(bool(numbers.get(value) == key) for key, value in words.items())
     return back >= _LEAST_ALIKE * len(words)

@@ -96,7 +96,8 @@ class FollowedOperands(TorchFunctionMode):
     def __enter__(self) -> Self:
         """Follow gradients that are taken, too."""
         WatchWrappers().function(torch.autograd, "grad", self.gradient)
-        return super().__enter__()
+        super().__enter__()  # type: ignore[no-untyped-call]
+        return self
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Follow nothing while gradients are computed."""

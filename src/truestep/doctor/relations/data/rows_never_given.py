@@ -58,8 +58,8 @@ class RowsNeverGiven(StepRelation):
         found = rows_unread(data, experiment.budget)
         if found is not None:
             message = (
-                f"{found.count} of the data set's {found.length} indexes give {found.different} different things, though "
+                f"{found.asked} of the data set's {found.length} indexes give {found.different} different things, though "
                 f"{found.name!r} has another row for each: most rows are never given. Read the row of the index in __getitem__"
             )
-            evidence = {"expected": found.count, "found": found.different}
+            evidence = {"expected": found.asked, "found": found.different}
             yield BrokenRelation(message, RISK, evidence=evidence)

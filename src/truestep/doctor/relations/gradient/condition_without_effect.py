@@ -23,8 +23,8 @@ class ConditionWithoutEffect(StepRelation):
     Bad:
         for x, y in loader:
             errors = F.cross_entropy(net(x), y, reduction="none")
-            far = errors > 1
-            losses = torch.where(far, errors, errors)  # here
+            far = errors > 1  # here
+            losses = torch.where(far, errors, errors)
             opt.zero_grad()
             losses.mean().backward()
             opt.step()
@@ -75,5 +75,6 @@ def _matters(experiment: "StepExperiment", condition: str) -> bool:
     """Tell whether a condition's answer changes the step, or what it chooses does not."""
     from truestep.doctor.experiments.changes import Change
 
-    opposite, others = (Change(follows_operands=True, **{each: condition}) for each in ("flipped", "chosen"))
+    opposite = Change(follows_operands=True, flipped=condition)
+    others = Change(follows_operands=True, chosen=condition)
     return experiment.makes_a_difference(opposite) or not experiment.makes_a_difference(others)
