@@ -9,9 +9,9 @@ from typing import TypeGuard
 
 from truestep.doctor import checks as checks_folder
 from truestep.doctor.check import Check, SourceCheck
-from truestep.doctor.relations import batch, epoch, evaluation, gradient, state
+from truestep.doctor.relations import batch, data, epoch, evaluation, gradient, state
 
-_FOLDERS = (checks_folder, batch, epoch, evaluation, gradient, state)
+_FOLDERS = (checks_folder, batch, data, epoch, evaluation, gradient, state)
 
 
 @cache

@@ -53,6 +53,12 @@ class Change:
     ] = ()  # numbers that stand for examples, which double with these; gradients are those of the step
     follows_results: bool = False  # whether it is seen which results nothing is computed from
     spoiled: tuple[str, ...] = ()  # names of such, each with its line, that get other values
+    follows_operands: bool = (
+        False  # whether it is seen which conditions choose, and what is paired with itself
+    )
+    follows_outputs: bool = False  # whether it is seen which way outputs are pushed that meet targets
+    flipped: str = ""  # a condition that gives the opposite answer
+    chosen: str = ""  # a condition of which what it chooses gets other values
 
     def count(self, examples: Examples) -> int:
         """Return how many examples the changed batch holds."""

@@ -12,6 +12,7 @@ from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import is_library_file
 from truestep.core.trees import tree_leaves
+from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.relations.trials.cuts import inner_nodes
 from truestep.doctor.runtime.frames import watched_user_place
 
@@ -82,6 +83,10 @@ class FollowedResults(TorchFunctionMode):
     def went_backward(self) -> None:
         """Follow results again."""
         self._rests = False
+
+    def tell(self, seen: ChildOutcome) -> None:
+        """Tell of the layers whose results are lost."""
+        seen.lost_results = self.lost
 
     def _before(self, module: nn.Module, _args: Any) -> None:
         if not self._rests:

@@ -16,6 +16,7 @@ from torch.overrides import TorchFunctionMode
 from truestep.core.call_site import name_never_read, start_of_statement
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
+from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 
 # they give the same numbers, or none of what they are given
@@ -82,8 +83,9 @@ class FollowedValues(TorchFunctionMode):
         with unseen():
             return self._followed(result, name, given, frame)
 
-    def goes_backward(self) -> None:
+    def goes_backward(self, roots: Sequence[Any]) -> None:
         """Note what is not read; beside the loss, where the loop itself computes it, figures are for readers."""
+        del roots
         self._rests = True
         found, self._found = self._found, []
         loops = set(_codes_of_stack())
@@ -94,6 +96,10 @@ class FollowedValues(TorchFunctionMode):
     def went_backward(self) -> None:
         """Follow values again."""
         self._rests = False
+
+    def tell(self, seen: ChildOutcome) -> None:
+        """Tell of the names that are never read."""
+        seen.unread_values = self.unread
 
     def _followed(self, result: Tensor, name: str, given: Sequence[Tensor], frame: FrameType) -> Tensor:
         numbers = given[:1] if name in _CHOOSE else given  # others say which of them

@@ -75,6 +75,19 @@ class ChildOutcome:
     lost_results: list[str] = field(default_factory=list)  # layers, each with its line
     # parameters that it is computed from, by the value's name and line
     unread_values: dict[str, list[str]] = field(default_factory=dict)
+    conditions: dict[str, str] = field(
+        default_factory=dict
+    )  # that choose values, and why the answer is known
+    twins: list[str] = field(default_factory=list)  # lines of operations that are given one value twice
+    doubled: list[str] = field(
+        default_factory=list
+    )  # lines that add two values, computed apart, that are the same
+    num_gradients: int = 0  # that were taken for a loss
+    num_met: int = 0  # outputs that met targets of 0 and 1
+    flat: list[str] = field(default_factory=list)  # lines that take the gradient of a constant
+    pushed: list[tuple[str, float, float]] = field(
+        default_factory=list
+    )  # outputs that are pushed from targets: the line, two gradients
     values: dict[str, list[float]] = field(
         default_factory=dict
     )  # that each batch of an epoch gave, by the line

@@ -18,6 +18,8 @@ from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.counts import CountsOfStep
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
+from truestep.doctor.experiments.followed_operands import FollowedOperands
+from truestep.doctor.experiments.followed_outputs import FollowedOutputs
 from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.followed_values import FollowedValues
 from truestep.doctor.experiments.full_precision import switch_autocast_off
@@ -38,6 +40,7 @@ from truestep.doctor.relations.trials.cuts import GraphCuts
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
 _SECOND = 2
+Follower = FollowedResults | FollowedValues | FollowedOperands | FollowedOutputs
 MOST_BATCHES = 64  # of an accumulation
 AMID = "a backward came between the last step and the batch"
 Call = Callable[..., Any]
@@ -95,8 +98,7 @@ class StepChild:
         self._rows: RowRecord | None = None
         self._cuts: GraphCuts | None = None
         self._opened: OpenedCuts | None = None
-        self._results: FollowedResults | None = None
-        self._values: FollowedValues | None = None
+        self._followers: list[Follower] = []
         self._first_use: FirstUse | None = None
         self._uses: DataUses | None = None
         self._constants = HeldConstants(factors) if change.holds_constants else None
@@ -171,9 +173,8 @@ class StepChild:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change.opens_cuts:
             self._open_cuts()
-        elif change.follows_results:
-            self._results = enter(FollowedResults(plan.layers))
-            self._values = enter(FollowedValues(plan.parameters, change.spoiled))
+        elif followers := _followers_of(change, plan):
+            self._followers = [enter(each) for each in followers]
         elif change == Change() and not plan.has_batch:
             self._first_use = enter(FirstUse(plan.parameters.values()))
         elif change == Change() and plan.at_use is None:
@@ -223,33 +224,30 @@ class StepChild:
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             outermost, self._depth = self._depth == 0, self._depth + 1
             roots = tensors if isinstance(tensors, (list, tuple)) else (tensors,)
-            if outermost and self._change == Change():
+            if outermost:
                 with unseen():
-                    self._note_own_backward(roots, kwargs)
-                    for each in (self._first_use, self._uses):
-                        if each is not None:
-                            each.goes_backward(roots)
-            if outermost and self._rows is not None and not self._waiting:
-                self._rows.reaches(roots)
-            if outermost and self._results is not None and self._values is not None:
-                with unseen():
-                    self._results.goes_backward(roots)
-                    self._values.goes_backward()
+                    self._goes_backward(roots, kwargs)
             try:
                 result = original(tensors, *args, **kwargs)
             finally:
                 self._depth -= 1
-            if outermost and self._results is not None and self._values is not None:
-                self._results.went_backward()
-                self._values.went_backward()
-            if outermost and self._waiting:
-                self._is_amid = True
-            elif outermost:
+            if outermost:
                 with unseen():
                     self._went_backward(roots, args, kwargs)
             return result
 
         return backward
+
+    def _goes_backward(self, roots: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        if self._change == Change():
+            self._note_own_backward(roots, kwargs)
+            for each in (self._first_use, self._uses):
+                if each is not None:
+                    each.goes_backward(roots)
+        if self._rows is not None and not self._waiting:
+            self._rows.reaches(roots)
+        for follower in self._followers:
+            follower.goes_backward(roots)
 
     def _note_own_backward(self, roots: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         own = "backward(inputs=...)" if kwargs.get("inputs") is not None else own_backward_of(roots)
@@ -263,6 +261,11 @@ class StepChild:
         return register_hook
 
     def _went_backward(self, roots: Sequence[Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+        for follower in self._followers:
+            follower.went_backward()
+        if self._waiting:
+            self._is_amid = True
+            return
         weights = args[0] if args else kwargs.get("gradient", kwargs.get("grad_tensors"))
         weights = weights if isinstance(weights, (list, tuple)) else [weights] * len(roots)
         self._losses += [
@@ -422,9 +425,18 @@ class StepChild:
         if self._cuts is not None and self._opened is not None:
             meant = {("data", line) for line in self._opened.sums.lines}
             seen.cuts = [f"{name} {line}" for name, line in self._cuts.found if (name, line) not in meant]
-        seen.lost_results = self._results.lost if self._results is not None else []
-        seen.unread_values = self._values.unread if self._values is not None else {}
+        for each in self._followers:
+            each.tell(seen)
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
+
+
+def _followers_of(change: Change, plan: StepPlan) -> list[Follower]:
+    """Return what a child follows its operations with, for what is asked besides."""
+    if change.follows_results:
+        return [FollowedResults(plan.layers), FollowedValues(plan.parameters, change.spoiled)]
+    if change.follows_operands:
+        return [FollowedOperands(change.flipped, change.chosen)]
+    return [FollowedOutputs()] if change.follows_outputs else []
 
 
 def _unclipped(_original: Call) -> Call:

@@ -67,7 +67,7 @@ class OptionIgnored(SourceCheck):
     """
 
     code = "PARAM038"
-    words = (*sorted(_MATTERS), "transform", "aug")
+    words = (*sorted(_MATTERS), "transform", "aug", "=True", "=False")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such parameters of __init__ that are read by nothing, or stored in what nothing reads."""
@@ -88,6 +88,12 @@ class OptionIgnored(SourceCheck):
                     place = _applied_last(module, owner, forward) if name == "loss_weight" else node
                     severity = ADVICE if _is_left_out(module, made[0], name) else RISK
                     yield At(place, f"Nothing uses {owner.name}'s {name!r}.", severity)
+            for name in _switches_unread(module, made[0]):
+                yield At(
+                    made[0],
+                    f"{owner.name} is made with another {name}= than its default, and nothing uses it.",
+                    RISK,
+                )
         yield from _never_applied(module)
 
 
@@ -150,6 +156,17 @@ def _is_of_library(module: SourceModule, node: ast.expr) -> bool:
         and module.classes.named(each.func) is None
         for each in made
     )
+
+
+def _switches_unread(module: SourceModule, made: ast.FunctionDef) -> Iterator[str]:
+    """Yield the switches of a constructor that nothing in it reads, though some call in sight sets them."""
+    for name, default in _defaults(made):
+        is_switch = isinstance(default, ast.Constant) and isinstance(default.value, bool)
+        if name in _MATTERS or not is_switch or _ignored(module, made, name) is not made:
+            continue
+        given = [argument_for(made, call, name) for call in module.functions.callers(made)]
+        if any(each not in (None, default) and constant(each) != constant(default) for each in given):
+            yield name
 
 
 def _is_to_be_written(function: Function) -> bool:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 SHARE = 1e-5  # of the largest rate so far: float32 weights hardly move by it
+_FIGURES = 3  # that a plateau is given; the first may be from before any evaluation
 LEAST = 100  # steps at such a rate; the end of a cosine has a few
 
 
@@ -27,7 +28,7 @@ class Fall:
 
 
 class RateCollapsed(Watcher):
-    """The learning rate has fallen to almost nothing, and the training goes on.
+    """The learning rate has fallen to almost nothing, and the training goes on; or it falls by a figure that is no number.
 
     Why: the weights no longer change: the rest of the run is for nothing. Often a schedule meant for epochs is stepped in
     every batch.
@@ -60,17 +61,32 @@ class RateCollapsed(Watcher):
     def __init__(self) -> None:
         self.falls: dict[int, Fall] = {}
         self.schedules: dict[int, Place] = {}  # where each is stepped, by its optimizer's record
+        self.stepped: dict[int, Place] = {}  # the same, by the schedule
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
         """Remember the line."""
         self.schedules[id(history.record_of(getattr(scheduler, "optimizer", None)))] = place
+        self.stepped[id(scheduler)] = place
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Look at the rates of a step."""
         yield from self._judge(record)
 
     def on_finish(self, history: WatchHistory) -> Observations:
-        """Look at those of the last step."""
+        """Look at those of the last step; and at the best figure of a plateau, which is infinite until a finite one comes."""
+        for scheduler, made in history.schedules:
+            best, num_figures = getattr(scheduler, "best", None), getattr(scheduler, "last_epoch", 0)
+            if (
+                isinstance(best, float)
+                and best == getattr(scheduler, "mode_worse", None)
+                and num_figures >= _FIGURES
+            ):
+                text = (
+                    f"A plateau was given {num_figures} figures, and none of them is a finite number: it makes the rate smaller "
+                    "whatever comes of the training. Give it the figure of an evaluation."
+                )
+                at = self.stepped.get(id(scheduler), made)
+                yield Observation(at, text, BUG, {"best": best, "step": num_figures})
         for record in history.stepping():
             yield from self._judge(record)
 

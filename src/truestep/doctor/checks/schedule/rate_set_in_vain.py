@@ -2,16 +2,26 @@
 """A learning rate written where nobody reads it."""
 
 import ast
+import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, given_to, walk
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, after, removed, replaced, text_of
+from truestep.doctor.source.rewriting import (
+    Edits,
+    SourceRewriteError,
+    after,
+    removed,
+    renamed,
+    replaced,
+    text_of,
+)
 from truestep.doctor.source.values import argument, constant, seen_through
 
 NAMES = ("lr", "learning_rate", "weight_decay", "momentum")
+_ALIKE = 0.8  # of two names of attributes
 
 
 class RateSetInVain(SourceCheck):
@@ -44,12 +54,23 @@ class RateSetInVain(SourceCheck):
     """
 
     code = "SCHED008"
-    words = (".lr", ".learning_rate", ".defaults", ".weight_decay", ".momentum", "param_groups")
+    words = (
+        ".lr",
+        "params_group",
+        "param_group",
+        "groups",
+        ".learning_rate",
+        ".defaults",
+        ".weight_decay",
+        ".momentum",
+        "param_groups",
+    )
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an assignment to such an attribute, or item of `defaults`, of an optimizer."""
         yield from _in_a_copy(module)
         yield from _written_over(module)
+        yield from _to_no_groups(module)
         statements: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
         for statement in statements:
             targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
@@ -66,6 +87,8 @@ class RateSetInVain(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Write to the groups that step() reads."""
+        if isinstance(node, ast.Subscript) and isinstance(groups := _groups_of(node), ast.Attribute):
+            return [renamed(module, groups, "param_groups")]
         if isinstance(node, ast.Subscript):
             assert isinstance(node.value, ast.Call)
             assert isinstance(node.value.func, ast.Attribute)
@@ -83,6 +106,32 @@ class RateSetInVain(SourceCheck):
             indent = " " * (node.col_offset + 4)
             return [replaced(module, node, f"{loop[0]}\n{indent}{loop[1].strip()}")]
         return [head, after(module, node, *loop)]
+
+
+def _to_no_groups(module: SourceModule) -> Iterator[At]:
+    """Report settings that are written to groups of an optimizer, or to its parts, under a name that it does not have."""
+    for target in module.all(ast.Subscript):
+        groups, setting = _groups_of(target), constant(target.slice)
+        if not isinstance(groups, ast.Attribute) or groups.attr == "param_groups" or setting not in NAMES:
+            continue
+        named = difflib.get_close_matches(groups.attr, ["param_groups"], n=1, cutoff=_ALIKE)
+        if named and isinstance(target.ctx, ast.Store) and not _is_stored(module, groups.attr):
+            text = f"An optimizer has no {groups.attr!r}: this line raises AttributeError. Is param_groups meant?"
+            yield At(target, text, BUG)
+
+
+def _groups_of(target: ast.Subscript) -> ast.expr:
+    return target.value.value if isinstance(target.value, ast.Subscript) else target.value
+
+
+def _is_stored(module: SourceModule, name: str) -> bool:
+    """Tell whether some class of the program gives its objects an attribute of a name."""
+    return any(
+        (isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and each.attr == name)
+        or (isinstance(each, ast.FunctionDef) and each.name == name)
+        for file in module.program.linked
+        for each in file.all(ast.Attribute, ast.FunctionDef)
+    )
 
 
 def _is_set_beside(module: SourceModule, statement: ast.stmt, target: ast.expr, optimizer: ast.expr) -> bool:

@@ -27,6 +27,8 @@ _KNOWN = ("torch", "numpy", "pandas", "tensorflow")  # whose methods of these na
 _REDUCED = operations(numbers="averaged reduced")
 _NOT_OF_OPERATIONS = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration"))
 _NOTED = 4  # values that a page shows and drops
+_REORDERS = ("sort", "reverse")
+_NEW_LISTS = ("list", "sorted", "arange", "copy", "deepcopy", "tolist", "range", "keys")
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
 
@@ -60,6 +62,7 @@ class ResultThrownAway(SourceCheck):
         """Report statements that are a pure operation, a comparison or a layer's output, and no more."""
         if not module.program.answer(mentions_torch):
             return
+        yield from _reordered(module)
         notes = _notes(module)
         for statement in module.all(ast.Expr):
             value = statement.value
@@ -98,6 +101,45 @@ def _is_uncalled(module: SourceModule, method: ast.Attribute) -> bool:
 
 
 _STEPS_OF_TRAINING = (BACKWARD, CLEAR, STEP, SCHEDULE, EVALUATE, TRAIN)
+
+
+def _reordered(module: SourceModule) -> Iterator[At]:
+    """Report lists that are put in another order for nothing."""
+    for call in module.method_calls("shuffle", *_REORDERS):
+        if (name := _reordered_in_vain(module, call)) is not None:
+            text = (
+                f"{name!r} gets another order here, and nothing reads it: what follows keeps its own order."
+            )
+            yield At(module.statement(call), text, RISK)
+
+
+def _reordered_in_vain(module: SourceModule, call: ast.Call) -> str | None:
+    """Return the name of a list that is shuffled or sorted where it is, was made for that alone, and is read by nothing else."""
+    own = isinstance(call.func, ast.Attribute) and call.func.attr in _REORDERS and not call.args
+    place = call.func.value if own and isinstance(call.func, ast.Attribute) else None
+    if last_part(call.func) == "shuffle" and call.args:
+        place = call.args[0]
+    scope = module.scope(call)
+    if not isinstance(place, ast.Name) or (isinstance(scope, ast.Module) and len(module.program.linked) > 1):
+        return None
+    named = [each for each in module.inside(scope, ast.Name) if each.id == place.id]
+    stores = [module.parents[each] for each in named if not isinstance(each.ctx, ast.Load)]
+    is_made = bool(stores) and all(
+        isinstance(each, ast.Assign) and _is_new_list(module, each.value) for each in stores
+    )
+    return place.id if is_made and len(named) - len(stores) == 1 else None
+
+
+def _is_new_list(module: SourceModule, value: ast.expr) -> bool:
+    """Tell a list or an array that nobody else holds."""
+    if isinstance(value, (ast.ListComp, ast.List)):
+        return True
+    if isinstance(value, ast.Subscript):
+        return isinstance(value.slice, ast.Slice)
+    name = last_part(value.func) if isinstance(value, ast.Call) else None
+    return name in _NEW_LISTS or (
+        isinstance(value, ast.Call) and (module.qualify(value.func) or "") == "numpy.array"
+    )
 
 
 def _severity(module: SourceModule, statement: ast.Expr, call: ast.Call, notes: list[ast.Expr]) -> Severity:

@@ -1,0 +1,193 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What a loader's data set holds, beside what it gives: rows that no index reads, and maps that are not inverse."""
+
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+from torch.utils.data import IterableDataset
+
+from truestep.doctor.experiments.budget import ExperimentBudget
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
+from truestep.doctor.forks.fork import work_in_sealed_child
+
+_MOST_ASKED = 48  # indexes
+_MOST_CHANGED = 8
+_LEAST_SHARE = 0.5  # of the indexes that give what another one gives
+_LEAST_ROWS = 16
+_LEAST_ALIKE = 0.8  # of the entries of two maps that lead back
+_LEAST_ENTRIES = 3
+_SHIFT = 3
+
+
+class RowsUnread(NamedTuple):
+    """Rows that a data set holds and gives at no index."""
+
+    name: str  # where it holds them
+    asked: int  # so many indexes
+    different: int  # of what they gave
+    length: int
+
+
+class NotInverse(NamedTuple):
+    """Two maps of a data set, and a key that they do not lead back to."""
+
+    one: str
+    other: str
+    key: Any
+    value: Any
+    back: Any
+
+
+def rows_unread(data: Any, budget: ExperimentBudget) -> RowsUnread | None:
+    """Return rows of a data set that no index reads, None where each index has its own.
+
+    Raises:
+        RelationNotApplicableError: it holds no rows of as many as it says that it has.
+        ExperimentNotTriedError: nothing was learned.
+    """
+    length = _length(data)
+    if length is None or length < _LEAST_ROWS or not any(True for _ in _rows_held(data, length)):
+        raise RelationNotApplicableError("the data set holds no table with a row for each index")
+    seconds = budget.seconds_left()
+    with budget.child():
+        told = work_in_sealed_child(lambda: _looked(data, length), seconds=seconds, num_bytes=0)
+    if told.failure is not None:
+        raise ExperimentNotTriedError(told.failure)
+    return RowsUnread(**told.value) if told.value else None
+
+
+def _length(data: Any) -> int | None:
+    try:
+        return None if isinstance(data, IterableDataset) else len(data)
+    except TypeError:
+        return None
+
+
+def _rows_held(data: Any, length: int) -> Iterator[tuple[str, Any]]:
+    """Yield the tables that a data set holds, by name: as long as it says that it is."""
+    for name, value in getattr(data, "__dict__", {}).items():
+        parts = (
+            value.items()
+            if isinstance(value, Mapping)
+            else enumerate(value)
+            if isinstance(value, tuple)
+            else ()
+        )
+        for part, each in ((name, value), *((f"{name}[{key!r}]", each) for key, each in parts)):
+            if (
+                isinstance(each, (Tensor, np.ndarray))
+                and each.ndim
+                and len(each) == length
+                and _is_number(each)
+            ):
+                yield part, each
+
+
+def _is_number(table: Any) -> bool:
+    return table.dtype.kind in "fiu" if isinstance(table, np.ndarray) else not table.is_complex()
+
+
+def _looked(data: Any, length: int) -> dict[str, Any]:
+    asked = sorted({number * length // _MOST_ASKED for number in range(_MOST_ASKED)})
+    given = {each: _digest(data[each]) for each in asked}
+    if any(_digest(data[each]) != given[each] for each in asked[:_MOST_CHANGED]):
+        return {}  # it draws
+    first: dict[str, int] = {}
+    again = [(first[one], each) for each, one in given.items() if first.setdefault(one, each) != each]
+    if len(again) < _LEAST_SHARE * len(asked):
+        return {}
+    for name, table in _rows_held(data, length):
+        others = [(one, each) for one, each in again if _digest(table[one]) != _digest(table[each])]
+        if len(others) == len(again) and _reads_first_alone(data, table, others):
+            return RowsUnread(name, len(asked), len(first), length)._asdict()
+    return {}
+
+
+def _reads_first_alone(data: Any, table: Any, pairs: Sequence[tuple[int, int]]) -> bool:
+    """Tell whether some row changes what an index gives, and the rows of indexes that give the same change nothing."""
+    matters = [_changes(data, table, each) for each in [*{one for one, _ in pairs}][:_MOST_CHANGED]]
+    return any(matters) and not any(_changes(data, table, each) for _, each in pairs[:_MOST_CHANGED])
+
+
+def _changes(data: Any, table: Any, number: int) -> bool:
+    before, row = (
+        _digest(data[number]),
+        table[number].copy() if isinstance(table, np.ndarray) else table[number].clone(),
+    )
+    table[number] = row + _SHIFT
+    after = _digest(data[number])
+    table[number] = row
+    return after != before
+
+
+def _digest(value: Any) -> str:
+    plain = value.detach().numpy() if isinstance(value, Tensor) else value
+    return sha256(pickle.dumps(_plain(plain))).hexdigest()
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Tensor):
+        value = value.detach().numpy()
+    if isinstance(value, (np.ndarray, np.generic)):
+        return (str(value.dtype), value.shape, value.tobytes())
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value
+
+
+def maps_not_inverse(data: Any) -> list[NotInverse]:
+    """Return pairs of maps of a data set that lead back from most of their keys, and from one to another key.
+
+    Raises:
+        RelationNotApplicableError: it holds no two such maps.
+    """
+    held = {name: known for name, value in _attributes(data) if (known := _as_map(value)) is not None}
+    pairs = [
+        (one, other)
+        for one, words in held.items()
+        for other, numbers in held.items()
+        if one != other and _lead_back(words, numbers)
+    ]
+    if not pairs:
+        raise RelationNotApplicableError(
+            "the data set holds no two maps of which one leads back from the other"
+        )
+    found = {}
+    for one, other in pairs:
+        words, numbers = held[one], held[other]
+        for key, value in words.items():
+            if value in numbers and numbers[value] != key and frozenset((one, other)) not in found:
+                found[frozenset((one, other))] = NotInverse(one, other, key, value, numbers[value])
+    return list(found.values())
+
+
+def _attributes(data: Any) -> Iterator[tuple[str, Any]]:
+    """Yield the attributes of a data set, and of one that it wraps."""
+    for each in (data, getattr(data, "dataset", None)):
+        yield from getattr(each, "__dict__", {}).items()
+
+
+def _as_map(value: Any) -> dict[Any, Any] | None:
+    """Return a map of words to numbers, or of numbers to words; a list of words is one, and keys may be numbers as texts."""
+    if isinstance(value, (list, tuple)) and value and all(isinstance(each, str) for each in value):
+        value = dict(enumerate(value))
+    if not isinstance(value, Mapping) or len(value) < _LEAST_ENTRIES:
+        return None
+    if all(isinstance(each, str) for each in value.values()):
+        keys = [
+            each if isinstance(each, int) else int(each) if str(each).isdigit() else None for each in value
+        ]
+        return None if None in keys else dict(zip(keys, value.values(), strict=True))
+    are_words = all(isinstance(each, str) for each in value)
+    return dict(value) if are_words and all(type(each) is int for each in value.values()) else None
+
+
+def _lead_back(words: Mapping[Any, Any], numbers: Mapping[Any, Any]) -> bool:
+    if type(next(iter(words))) is type(next(iter(numbers))):
+        return False
+    back = sum(bool(numbers.get(value) == key) for key, value in words.items())
+    return back >= _LEAST_ALIKE * len(words)

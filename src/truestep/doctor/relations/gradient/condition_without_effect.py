@@ -1,0 +1,80 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL018."""
+
+from collections.abc import Iterator
+from itertools import islice
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION, RISK
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+_MOST_CONDITIONS = 6
+
+
+class ConditionWithoutEffect(StepRelation):
+    """A condition chooses among a step's values, and its opposite gives the same step; or it has one answer alone.
+
+    Why: both branches are the same value, or what is compared can't lie on the other side, as a square below 0. The case
+    that the condition is there for is never treated as it should be.
+
+    Bad:
+        for x, y in loader:
+            errors = F.cross_entropy(net(x), y, reduction="none")
+            far = errors > 1  # here
+            losses = torch.where(far, errors, errors)
+            opt.zero_grad()
+            losses.mean().backward()
+            opt.step()
+    Good:
+        for x, y in loader:
+            errors = F.cross_entropy(net(x), y, reduction="none")
+            far = errors > 1
+            losses = torch.where(far, errors, errors / 2)
+            opt.zero_grad()
+            losses.mean().backward()
+            opt.step()
+    Fix: give each answer its own value, or compare what has both signs: a difference, not its square.
+    Evidence: new, and so preview; what it was tried on stands in benchmarks/doctor/experiments.json.
+    """
+
+    code = "REL018"
+    needs_batch = False
+    num_children = 3
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Ask a child for conditions, and others for the opposite of each."""
+        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
+        from truestep.doctor.finding import Place
+
+        assert experiment.tolerance
+        found = experiment.changed(Change(follows_operands=True))
+        if not found.conditions:
+            raise RelationNotApplicableError("no comparison chooses among values with a graph")
+        for each, answer in islice(found.conditions.items(), _MOST_CONDITIONS):
+            sign, _, line = each.partition(" ")
+            sign = sign.partition("@")[0]
+            if answer:
+                message = (
+                    f"this compares by {sign}, and {answer}. What it chooses is the same in every step. "
+                    "Compare what can lie on both sides, such as the difference in place of its square"
+                )
+                yield BrokenRelation(message, RISK, Place.of_text(line), {"condition": sign})
+            elif not _matters(experiment, each):
+                message = (
+                    f"the step is the same, to the bit, where this comparison by {sign} gives the opposite answer, though "
+                    "what it chooses counts. Are both branches the same value?"
+                )
+                yield BrokenRelation(message, QUESTION, Place.of_text(line), {"condition": sign})
+
+
+def _matters(experiment: "StepExperiment", condition: str) -> bool:
+    """Tell whether a condition's answer changes the step, or what it chooses does not."""
+    from truestep.doctor.experiments.changes import Change
+
+    opposite = Change(follows_operands=True, flipped=condition)
+    others = Change(follows_operands=True, chosen=condition)
+    return experiment.makes_a_difference(opposite) or not experiment.makes_a_difference(others)
