@@ -91,7 +91,7 @@ def check_tracked(everybody: list[dict[str, str | None]]) -> None:
                     f"The state of what is tracked as {name!r} is another on rank {rank} than on rank 0. A checkpoint keeps rank "
                     "0's, for all, so a run that goes on would be another training. If each process has one of its own (an "
                     f"environment, a buffer of its rows), write run.track(per_rank=True, {name}=...). Else give it the same "
-                    "values on all ranks."
+                    "values on all ranks: ts.gather(rows) returns the rows of all."
                 )
 
 
