@@ -637,3 +637,78 @@ def test_a_base_that_may_apply_it(base: str) -> None:
     text = STORED.replace("LINES", "pass").replace("REST", "data = Images(rows, flips)")
     text = text.replace("import Dataset", f"import Dataset\nfrom torchvision.datasets import {base}")
     assert told("PARAM038", text.replace("(Dataset)", f"({base})")) == []
+
+
+# ── DATA019: a set for evaluation by its name, with a transform by chance ─────────────────────
+
+TESTED = """
+import random
+import albumentations as A
+from torch.utils.data import Dataset
+from torchvision import datasets, transforms
+class Turned:
+    def __call__(self, x):
+        return x.flip(2) if random.random() < 0.3 else x
+class Sized:
+    def __call__(self, x):
+        return x.resize((4, 4))
+class Own(Dataset):
+    def __init__(self, root, transform=None, kind="all"):
+        self.root, self.kind = root, kind
+        self.transform = transform
+    def __getitem__(self, index):
+        x = self.load(index)
+        if self.transform is not None:
+            x = self.transform(x)
+        return x
+class Switched(Own):
+    def __getitem__(self, index):
+        x = self.load(index)
+        return self.transform(x) if self.kind == "train" else x
+flips = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+plain = transforms.Compose([transforms.Resize(32), transforms.ToTensor()])
+LINES
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for x, y in train_loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+net.eval()
+for x, y in test_loader:
+    right = MEASURED
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("test_set = datasets.ImageFolder('a/test', transform=flips)", [RISK]),
+        ("data = datasets.ImageFolder('a/val', flips)", [RISK]),
+        ("data = datasets.ImageFolder(os.path.join(root, 'valid'), flips)", [RISK]),
+        ("test_loader = DataLoader(datasets.ImageFolder(test_dir, transform=flips))", [RISK]),
+        ("val_dataset = Own(root, flips)", [RISK]),
+        ("data = Own(root, transform=flips, kind='Testing')", [RISK]),
+        ("testset = Own(root, transform=transforms.Compose([Turned(), Sized()]))", [RISK]),
+        ("test_set = Own(root, A.Compose([A.HorizontalFlip(p=0.5), A.Resize(4, 4)]))", [RISK]),
+        (
+            "def test(root):\n    t = transforms.Compose([Turned()])\n    return Own(root + '/test', t)",
+            [RISK],
+        ),
+        ("train_set = datasets.ImageFolder('a/train', transform=flips)", []),
+        ("test_set = datasets.ImageFolder('a/test', transform=plain)", []),
+        ("test_set = Own(root, transform=transforms.Compose([Sized()]))", []),
+        ("test_set = Own('a/train', flips)", []),
+        ("data = Own(root, flips)", []),
+        ("test_set = Own(root)", []),
+        ("test_set = Switched(root, flips, 'test')", []),
+        ("test_set = Own(root, A.Compose([A.Resize(4, 4), A.HorizontalFlip(p=0)]))", []),
+        ("tta_test_set = Own(root, flips)", []),
+        ("latest = Own(root, flips)", []),
+        ("interval = Own('contest', flips)", []),
+    ],
+)
+def test_a_set_for_evaluation_by_its_name(lines: str, severities: list[Severity]) -> None:
+    text = TESTED.replace("LINES", lines)
+    assert told("DATA019", text.replace("MEASURED", "(net(x).argmax(1) == y).sum()")) == severities
+    assert told("DATA019", text.replace("MEASURED", "save_image(net(x))")) == []  # a look at pictures
