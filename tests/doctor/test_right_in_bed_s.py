@@ -712,3 +712,111 @@ def test_a_set_for_evaluation_by_its_name(lines: str, severities: list[Severity]
     text = TESTED.replace("LINES", lines)
     assert told("DATA019", text.replace("MEASURED", "(net(x).argmax(1) == y).sum()")) == severities
     assert told("DATA019", text.replace("MEASURED", "save_image(net(x))")) == []  # a look at pictures
+
+
+# ── EVAL013: a meter that nothing resets ──────────────────────────────────────────────────────
+
+METER = """
+class AverageMeter:
+    def __init__(self):
+        self.sum, self.count = 0, 0
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+        self.avg = self.sum / self.count
+class Other:
+    total = n = 0
+    def add(self, value, n=1):
+        self.total += value * n
+        self.n += n
+    @property
+    def avg(self):
+        return self.total / max(1, self.n)
+class Last:
+    def update(self, value, n=1):
+        self.sum = value
+        self.count += n
+        self.avg = self.sum / self.count
+class Window:
+    def __init__(self):
+        self.sum, self.count, self.kept = 0, 0, collections.deque(maxlen=20)
+    def update(self, value, n=1):
+        self.sum += value
+        self.count += 1
+        self.avg = self.sum / self.count
+net = nn.Linear(3, 3)
+LINES
+"""
+TWO = "for epoch in range(3):\n    BEFORE\n    for x, y in loader:\n        UPDATE\n    print(losses.avg)"
+ADDED = "losses.update(F.mse_loss(net(x), y).item(), len(x))"
+OBJECT = """
+class Trainer:
+    def __init__(self):
+        self.epochs = 3
+        MADE
+    def meters(self):
+        self.losses = AverageMeter()
+    def fit(self, loader):
+        for epoch in range(self.epochs):
+            BEFORE
+            self.epoch(loader)
+            print(self.losses.avg)
+    def epoch(self, loader):
+        START
+        for x, y in loader:
+            self.step(x, y)
+    def step(self, x, y):
+        self.losses.update(F.mse_loss(net(x), y).item())
+REST
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "before", "update", "severities"),
+    [
+        ("losses = AverageMeter()", "net.train()", ADDED, [RISK]),
+        ("losses = AverageMeter()\nother = 1", "pass", ADDED, [RISK]),
+        ("losses = Other()", "pass", ADDED.replace("update", "add"), [RISK]),
+        ("losses = Last()", "pass", ADDED, []),
+        (
+            "losses = AverageMeter()\nrights = AverageMeter()",
+            "pass",
+            f"{ADDED}\n        rights.update(1)",
+            [RISK],
+        ),
+        ("losses = Window()", "pass", ADDED, []),
+        ("pass", "losses = AverageMeter()", ADDED, []),
+        ("losses = AverageMeter()", "losses = AverageMeter()", ADDED, []),
+        ("losses = AverageMeter()", "losses.reset()", ADDED, []),
+        ("losses = AverageMeter()", "[each.reset() for each in (losses,)]", ADDED, []),
+        ("losses = AverageMeter()", "pass", "losses.update(time.time() - x)", []),
+        ("losses = {}", "pass", ADDED, []),
+    ],
+)
+def test_a_meter_of_a_loop(made: str, before: str, update: str, severities: list[Severity]) -> None:
+    lines = f"{made}\n{TWO.replace('BEFORE', before).replace('UPDATE', update)}"
+    assert told("EVAL013", METER.replace("LINES", lines)) == severities
+
+
+@pytest.mark.parametrize(
+    ("made", "before", "start", "rest", "severities"),
+    [
+        ("self.rate = 1\n        self.meters()", "pass", "pass", "Trainer().fit(loader)", [RISK]),
+        ("self.meters()", "pass", "pass", "trainer = Trainer()\ntrainer.fit(loader)", [RISK]),
+        ("self.meters()", "pass", "net.train()", "def main():\n    Trainer().fit(loader)\nmain()", [RISK]),
+        ("self.losses = AverageMeter()", "self.meters()", "pass", "Trainer().fit(loader)", []),
+        ("self.meters()", "self.meters()", "pass", "Trainer().fit(loader)", []),
+        ("pass", "pass", "self.meters()", "Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "self.losses.reset()", "Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "self.losses.__init__()", "Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "pass", "for fold in range(3):\n    Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "pass", "t = Trainer()\nt.losses = AverageMeter()\nt.fit(loader)", []),
+        ("self.meters()", "pass", "pass", "", []),
+        ("self.meters()", "pass", "pass", "Trainer().epoch(loader)", []),
+    ],
+)
+def test_a_meter_of_a_trainer(
+    made: str, before: str, start: str, rest: str, severities: list[Severity]
+) -> None:
+    text = OBJECT.replace("MADE", made).replace("BEFORE", before).replace("START", start)
+    assert told("EVAL013", METER.replace("LINES", text.replace("REST", rest))) == severities
