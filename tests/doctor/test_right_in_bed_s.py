@@ -44,6 +44,7 @@ def indented(lines: str, by: str = "    ") -> str:
         (f"val_loader = {VAL}\nreturn train_loader, val_loader", []),
         (f"validation_loader = {VAL}\nreturn [train_loader, validation_loader]", []),
         (f"return train_loader, {VAL}", []),
+        (f"val_loader = {VAL}\ntrainer.fit(valid=val_loader)\nreturn train_loader, val_loader", []),
         (f"val_loader = {VAL}\nprint(train_loader, val_loader)\nreturn train_loader, val_loader", []),
         (f"test_loader = {VAL}\nreturn tuple([train_loader, test_loader])", []),
         (
@@ -545,6 +546,10 @@ def test_a_layer_for_the_keys_of_a_checkpoint(lines: str, severities: list[Sever
 
 
 REPLACED = """
+from torch.nn.modules.batchnorm import _BatchNorm
+class Norm(_BatchNorm):
+    def forward(self, x):
+        return x * self.weight
 class Own(nn.Module):
     def __init__(self, size=4):
         super().__init__()
@@ -565,6 +570,7 @@ class Net(nn.Module):
     ("lines", "severity"),
     [
         ("other = Own(4)\n        return other(self.first(x))", ADVICE),
+        ("norm = Norm(x.shape[1])\n        return norm(self.first(x))", ADVICE),
         ("y = self.first(x)\n        return Own(y.shape[1])(y)", ADVICE),
         ("norm = nn.GroupNorm(2, 4)\n        return norm(self.first(x))", ADVICE),
         ("return nn.LayerNorm(4)(self.first(x))", ADVICE),
