@@ -638,6 +638,14 @@ def test_a_transform_that_a_data_set_never_applies(lines: str, rest: str, severi
     assert told("PARAM038", STORED.replace("LINES", lines).replace("REST", rest)) == severities
 
 
+def test_a_transform_of_targets_that_a_set_may_not_have() -> None:
+    text = STORED.replace("LINES", "pass").replace("REST", "data = Images(rows, target_transform=flips)")
+    text = text.replace("transform=None", "target_transform=None").replace(
+        "= transform", "= target_transform"
+    )
+    assert told("PARAM038", text) == [ADVICE]
+
+
 @pytest.mark.parametrize("base", ["MNIST", "ImageFolder", "VisionDataset"])
 def test_a_base_that_may_apply_it(base: str) -> None:
     text = STORED.replace("LINES", "pass").replace("REST", "data = Images(rows, flips)")
