@@ -44,6 +44,7 @@ def indented(lines: str, by: str = "    ") -> str:
         (f"val_loader = {VAL}\nreturn train_loader, val_loader", []),
         (f"validation_loader = {VAL}\nreturn [train_loader, validation_loader]", []),
         (f"return train_loader, {VAL}", []),
+        (f"val_loader = {VAL}\ntrainer.fit(valid=val_loader)\nreturn train_loader, val_loader", []),
         (f"val_loader = {VAL}\nprint(train_loader, val_loader)\nreturn train_loader, val_loader", []),
         (f"test_loader = {VAL}\nreturn tuple([train_loader, test_loader])", []),
         (
@@ -545,6 +546,10 @@ def test_a_layer_for_the_keys_of_a_checkpoint(lines: str, severities: list[Sever
 
 
 REPLACED = """
+from torch.nn.modules.batchnorm import _BatchNorm
+class Norm(_BatchNorm):
+    def forward(self, x):
+        return x * self.weight
 class Own(nn.Module):
     def __init__(self, size=4):
         super().__init__()
@@ -565,6 +570,7 @@ class Net(nn.Module):
     ("lines", "severity"),
     [
         ("other = Own(4)\n        return other(self.first(x))", ADVICE),
+        ("norm = Norm(x.shape[1])\n        return norm(self.first(x))", ADVICE),
         ("y = self.first(x)\n        return Own(y.shape[1])(y)", ADVICE),
         ("norm = nn.GroupNorm(2, 4)\n        return norm(self.first(x))", ADVICE),
         ("return nn.LayerNorm(4)(self.first(x))", ADVICE),
@@ -632,8 +638,199 @@ def test_a_transform_that_a_data_set_never_applies(lines: str, rest: str, severi
     assert told("PARAM038", STORED.replace("LINES", lines).replace("REST", rest)) == severities
 
 
+def test_a_transform_of_targets_that_a_set_may_not_have() -> None:
+    text = STORED.replace("LINES", "pass").replace("REST", "data = Images(rows, target_transform=flips)")
+    text = text.replace("transform=None", "target_transform=None").replace(
+        "= transform", "= target_transform"
+    )
+    assert told("PARAM038", text) == [ADVICE]
+
+
 @pytest.mark.parametrize("base", ["MNIST", "ImageFolder", "VisionDataset"])
 def test_a_base_that_may_apply_it(base: str) -> None:
     text = STORED.replace("LINES", "pass").replace("REST", "data = Images(rows, flips)")
     text = text.replace("import Dataset", f"import Dataset\nfrom torchvision.datasets import {base}")
     assert told("PARAM038", text.replace("(Dataset)", f"({base})")) == []
+
+
+# ── DATA019: a set for evaluation by its name, with a transform by chance ─────────────────────
+
+TESTED = """
+import random
+import albumentations as A
+from torch.utils.data import Dataset
+from torchvision import datasets, transforms
+class Turned:
+    def __call__(self, x):
+        return x.flip(2) if random.random() < 0.3 else x
+class Sized:
+    def __call__(self, x):
+        return x.resize((4, 4))
+class Own(Dataset):
+    def __init__(self, root, transform=None, kind="all"):
+        self.root, self.kind = root, kind
+        self.transform = transform
+    def __getitem__(self, index):
+        x = self.load(index)
+        if self.transform is not None:
+            x = self.transform(x)
+        return x
+class Switched(Own):
+    def __getitem__(self, index):
+        x = self.load(index)
+        return self.transform(x) if self.kind == "train" else x
+flips = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+plain = transforms.Compose([transforms.Resize(32), transforms.ToTensor()])
+LINES
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for x, y in train_loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+net.eval()
+for x, y in test_loader:
+    right = MEASURED
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("test_set = datasets.ImageFolder('a/test', transform=flips)", [RISK]),
+        ("data = datasets.ImageFolder('a/val', flips)", [RISK]),
+        ("data = datasets.ImageFolder(os.path.join(root, 'valid'), flips)", [RISK]),
+        ("test_loader = DataLoader(datasets.ImageFolder(test_dir, transform=flips))", [RISK]),
+        ("val_dataset = Own(root, flips)", [RISK]),
+        ("data = Own(root, transform=flips, kind='Testing')", [RISK]),
+        ("testset = Own(root, transform=transforms.Compose([Turned(), Sized()]))", [RISK]),
+        ("test_set = Own(root, A.Compose([A.HorizontalFlip(p=0.5), A.Resize(4, 4)]))", [RISK]),
+        (
+            "def test(root):\n    t = transforms.Compose([Turned()])\n    return Own(root + '/test', t)",
+            [RISK],
+        ),
+        ("train_set = datasets.ImageFolder('a/train', transform=flips)", []),
+        ("test_set = datasets.ImageFolder('a/test', transform=plain)", []),
+        ("test_set = Own(root, transform=transforms.Compose([Sized()]))", []),
+        ("test_set = Own('a/train', flips)", []),
+        ("data = Own(root, flips)", []),
+        ("test_set = Own(root)", []),
+        ("test_set = Switched(root, flips, 'test')", []),
+        ("test_set = Own(root, A.Compose([A.Resize(4, 4), A.HorizontalFlip(p=0)]))", []),
+        ("tta_test_set = Own(root, flips)", []),
+        ("latest = Own(root, flips)", []),
+        ("interval = Own('contest', flips)", []),
+    ],
+)
+def test_a_set_for_evaluation_by_its_name(lines: str, severities: list[Severity]) -> None:
+    text = TESTED.replace("LINES", lines)
+    assert told("DATA019", text.replace("MEASURED", "(net(x).argmax(1) == y).sum()")) == severities
+    assert told("DATA019", text.replace("MEASURED", "save_image(net(x))")) == []  # a look at pictures
+
+
+# ── EVAL013: a meter that nothing resets ──────────────────────────────────────────────────────
+
+METER = """
+class AverageMeter:
+    def __init__(self):
+        self.sum, self.count = 0, 0
+    def update(self, value, n=1):
+        self.sum += value * n
+        self.count += n
+        self.avg = self.sum / self.count
+class Other:
+    total = n = 0
+    def add(self, value, n=1):
+        self.total += value * n
+        self.n += n
+    @property
+    def avg(self):
+        return self.total / max(1, self.n)
+class Last:
+    def update(self, value, n=1):
+        self.sum = value
+        self.count += n
+        self.avg = self.sum / self.count
+class Window:
+    def __init__(self):
+        self.sum, self.count, self.kept = 0, 0, collections.deque(maxlen=20)
+    def update(self, value, n=1):
+        self.sum += value
+        self.count += 1
+        self.avg = self.sum / self.count
+net = nn.Linear(3, 3)
+LINES
+"""
+TWO = "for epoch in range(3):\n    BEFORE\n    for x, y in loader:\n        UPDATE\n    print(losses.avg)"
+ADDED = "losses.update(F.mse_loss(net(x), y).item(), len(x))"
+OBJECT = """
+class Trainer:
+    def __init__(self):
+        self.epochs = 3
+        MADE
+    def meters(self):
+        self.losses = AverageMeter()
+    def fit(self, loader):
+        for epoch in range(self.epochs):
+            BEFORE
+            self.epoch(loader)
+            print(self.losses.avg)
+    def epoch(self, loader):
+        START
+        for x, y in loader:
+            self.step(x, y)
+    def step(self, x, y):
+        self.losses.update(F.mse_loss(net(x), y).item())
+REST
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "before", "update", "severities"),
+    [
+        ("losses = AverageMeter()", "net.train()", ADDED, [RISK]),
+        ("losses = AverageMeter()\nother = 1", "pass", ADDED, [RISK]),
+        ("losses = Other()", "pass", ADDED.replace("update", "add"), [RISK]),
+        ("losses = Last()", "pass", ADDED, []),
+        (
+            "losses = AverageMeter()\nrights = AverageMeter()",
+            "pass",
+            f"{ADDED}\n        rights.update(1)",
+            [RISK],
+        ),
+        ("losses = Window()", "pass", ADDED, []),
+        ("pass", "losses = AverageMeter()", ADDED, []),
+        ("losses = AverageMeter()", "losses = AverageMeter()", ADDED, []),
+        ("losses = AverageMeter()", "losses.reset()", ADDED, []),
+        ("losses = AverageMeter()", "[each.reset() for each in (losses,)]", ADDED, []),
+        ("losses = AverageMeter()", "pass", "losses.update(time.time() - x)", []),
+        ("losses = {}", "pass", ADDED, []),
+    ],
+)
+def test_a_meter_of_a_loop(made: str, before: str, update: str, severities: list[Severity]) -> None:
+    lines = f"{made}\n{TWO.replace('BEFORE', before).replace('UPDATE', update)}"
+    assert told("EVAL013", METER.replace("LINES", lines)) == severities
+
+
+@pytest.mark.parametrize(
+    ("made", "before", "start", "rest", "severities"),
+    [
+        ("self.rate = 1\n        self.meters()", "pass", "pass", "Trainer().fit(loader)", [RISK]),
+        ("self.meters()", "pass", "pass", "trainer = Trainer()\ntrainer.fit(loader)", [RISK]),
+        ("self.meters()", "pass", "net.train()", "def main():\n    Trainer().fit(loader)\nmain()", [RISK]),
+        ("self.losses = AverageMeter()", "self.meters()", "pass", "Trainer().fit(loader)", []),
+        ("self.meters()", "self.meters()", "pass", "Trainer().fit(loader)", []),
+        ("pass", "pass", "self.meters()", "Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "self.losses.reset()", "Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "self.losses.__init__()", "Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "pass", "for fold in range(3):\n    Trainer().fit(loader)", []),
+        ("self.meters()", "pass", "pass", "t = Trainer()\nt.losses = AverageMeter()\nt.fit(loader)", []),
+        ("self.meters()", "pass", "pass", "", []),
+        ("self.meters()", "pass", "pass", "Trainer().epoch(loader)", []),
+    ],
+)
+def test_a_meter_of_a_trainer(
+    made: str, before: str, start: str, rest: str, severities: list[Severity]
+) -> None:
+    text = OBJECT.replace("MADE", made).replace("BEFORE", before).replace("START", start)
+    assert told("EVAL013", METER.replace("LINES", text.replace("REST", rest))) == severities

@@ -6,13 +6,14 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.source.arguments import argument_for
+from truestep.doctor.source.arguments import argument_for, parameters
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, last_part, walk
 from truestep.doctor.source.values import argument, literal
 
 _RANDOM = re.compile(
     r"^torchvision\.transforms\.(v2\.)?(Random\w+|ColorJitter|AutoAugment|RandAugment|TrivialAugmentWide|AugMix)$"
+    r"|^albumentations\.(\w*Flip|Random\w+|\w*Rotate|ColorJitter|HueSaturationValue|GaussNoise|ElasticTransform)$"
 )
 _DRAWS = re.compile(
     r"^(torch\.(rand|randn|randint|rand_like|randn_like|normal|bernoulli)"
@@ -25,6 +26,12 @@ _SIDES = {
     "CIFAR10": 32, "CIFAR100": 32, "SVHN": 32, "MNIST": 28, "FashionMNIST": 28, "KMNIST": 28, "EMNIST": 28, "STL10": 96, "USPS": 16,
 }  # fmt: skip
 _PARTS_HELD_OUT = {*_HELD_OUT, "dev", "eval"}
+_SAYS_HELD_OUT = re.compile(
+    r"(^|[^a-z])(test|val|valid|validation|eval|testing)(set|data|dataset|ds|dir|path|df)?([^a-z]|$)",
+    re.IGNORECASE,
+)
+# what a program measures by: others look at pictures of such a set
+_MEASURES = ("argmax", "topk", "eq", "torch.argmax", "torch.max", "torch.topk", "torch.eq")
 
 
 # Drawn of these is only whether they are done.
@@ -71,6 +78,7 @@ class AugmentedEvaluation(SourceCheck):
             ):
                 yield At(call, f"{name.rsplit('.', 1)[-1]} for evaluation is augmented by {random}.", RISK)
 
+        yield from self._of_own_sets(module)
         for call in module.calls("torch.utils.data.random_split"):
             data = argument(call, 0, "dataset")
             made = module.definitions(data) if isinstance(data, (ast.Name, ast.Attribute)) else [data]
@@ -81,6 +89,18 @@ class AugmentedEvaluation(SourceCheck):
                 if random:
                     yield At(call, f"Both parts are augmented by {random}, the one for evaluation too.", RISK)
 
+    def _of_own_sets(self, module: SourceModule) -> Iterator[At]:
+        """Report a set that is called one for evaluation, of folders or of a class of the program."""
+        program = module.program
+        if not (program.called_anywhere("backward", "fit") and program.called_anywhere(*_MEASURES)):
+            return
+        for call in module.all(ast.Call):
+            name = last_part(call.func)
+            transform = _transform_given(module, call) if name[:1].isupper() else None
+            random = self._random_part(module, transform) if transform is not None else None
+            if random is not None and transform is not None and _is_called_held_out(module, call, transform):
+                yield At(call, f"{name} for evaluation is augmented by {random}.", RISK)
+
     def _random_part(self, module: SourceModule, transform: ast.expr, side: int | None = None) -> str | None:
         sources = [transform, *module.definitions(transform)]
         if len(sources) > 2 or None in sources:
@@ -90,7 +110,76 @@ class AugmentedEvaluation(SourceCheck):
                 name = module.qualify(call.func) or "" if isinstance(call, ast.Call) else ""
                 if _RANDOM.match(name) and not _always(module, call) and not _takes_all(module, call, side):
                     return name.rsplit(".", 1)[-1]
+                if isinstance(call, ast.Call) and _is_own_by_chance(module, call):
+                    return last_part(call.func)
         return None
+
+
+def _is_own_by_chance(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a transform of the program that draws in its call: `if random.random() < 0.3`."""
+    owner = module.classes.named(call.func)
+    applied = module.classes.method(owner, "__call__") if owner is not None else None
+    if applied is None:
+        return False
+    home = module.home(applied)
+    return any(_DRAWS.match(home.qualify(each.func) or "") for each in home.inside(applied, ast.Call))
+
+
+def _transform_given(module: SourceModule, call: ast.Call) -> ast.expr | None:
+    """Return the transform that a set of folders, or one of the program's, is given and applies to each example."""
+    if (module.qualify(call.func) or "").startswith("torchvision.datasets."):
+        is_of_folders = last_part(call.func) in ("ImageFolder", "DatasetFolder")
+        return argument(call, 1, "transform") if is_of_folders else None
+    owner, start = module.classes.named(call.func), module.functions.constructor(call)
+    if owner is None or start is None or module.classes.method(owner, "__getitem__") is None:
+        return None
+    names = [each for each in parameters(start) if "transform" in each or "aug" in each]
+    given = [
+        each for name in names if _applies(module, owner, name) if (each := argument_for(start, call, name))
+    ]
+    return next((each for each in given if not isinstance(each, ast.Constant)), None)
+
+
+def _applies(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
+    """Tell whether a data set applies what it is given for a parameter, whatever else it is given."""
+    kept = [
+        (attribute, each)
+        for attribute, found in module.classes.attributes(owner).items()
+        for each in found
+        if isinstance(each.value, ast.Name) and each.value.id == name
+    ]
+    if len(kept) != 1 or len(module.classes.attributes(owner)[kept[0][0]]) != 1:
+        return False
+    item = module.classes.method(owner, "__getitem__")
+    home = module.home(item) if item is not None else module
+    place = f"self.{kept[0][0]}"
+    reads = [each for each in home.inside(item or owner, ast.Attribute) if dotted(each) == place]
+    tests = [
+        above.test
+        for each in reads
+        for above in home.ancestors(each)
+        if isinstance(above, (ast.If, ast.IfExp))
+    ]
+    others = [
+        part
+        for test in tests
+        for part in walk(test)
+        if isinstance(part, ast.Attribute) and dotted(part) != place
+    ]
+    return bool(reads) and not others
+
+
+def _is_called_held_out(module: SourceModule, call: ast.Call, transform: ast.expr) -> bool:
+    """Tell a set that its name, or what it is made of, calls one for evaluation, and nothing one of training."""
+    statement = module.statement(call)
+    targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
+    given = [*call.args, *(each.value for each in call.keywords)]
+    texts = [dotted(each) or "" for each in targets]
+    for part in (part for each in given if each is not transform for part in walk(each)):
+        texts += [part.value] if isinstance(part, ast.Constant) and isinstance(part.value, str) else []
+        texts += [dotted(part) or ""] if isinstance(part, (ast.Name, ast.Attribute)) else []
+    said = " ".join(texts)
+    return bool(_SAYS_HELD_OUT.search(said)) and "train" not in said.lower() and "tta" not in said.lower()
 
 
 def _always(module: SourceModule, call: ast.AST) -> bool:

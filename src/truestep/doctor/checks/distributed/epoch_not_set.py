@@ -195,7 +195,7 @@ def _beside(module: SourceModule, read: ast.AST) -> Iterator[ast.AST]:
             return
         parts: list[ast.expr] = above.elts if isinstance(above, (ast.Tuple, ast.List)) else []
         if isinstance(above, ast.Call) and module.kind(above) not in ("loader", "sampler"):
-            parts = [*above.args, *(each.value for each in above.keywords)]
+            parts = [above.func, *above.args, *(each.value for each in above.keywords)]
         yield from (each for each in parts if each not in around)
 
 

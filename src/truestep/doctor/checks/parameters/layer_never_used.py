@@ -146,11 +146,11 @@ def _makes_others(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell a forward that makes layers with weights, or of a class of the program: they replace what was left."""
     forward = module.classes.method(owner, "forward")
     calls = module.inside(forward, ast.Call) if forward is not None else []
-    return any(
-        _makes_layer(module, each)
-        or (module.kind(each) == "module" and module.classes.named(each.func) is not None)
-        for each in calls
-    )
+    classes = [module.classes.named(each.func) for each in calls]
+    own = [
+        each for each in classes if each is not None and module.classes.method(each, "forward") is not None
+    ]
+    return bool(own) or any(_makes_layer(module, each) for each in calls)
 
 
 class LayerNeverUsed(SourceCheck):

@@ -114,7 +114,8 @@ def _never_applied(module: SourceModule) -> Iterator[At]:
                 continue
             place = stored.targets[0]
             if isinstance(place, ast.Attribute) and not _is_read_of(module, owner, place.attr):
-                severity = ADVICE if is_in_comment(module.text, f"self.{place.attr}") else RISK
+                left = is_in_comment(module.text, f"self.{place.attr}")
+                severity = ADVICE if left or "target" in name else RISK  # a set may have no targets
                 yield At(stored, f"{owner.name} never applies {name!r}, which it is given.", severity)
 
 
