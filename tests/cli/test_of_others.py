@@ -81,6 +81,7 @@ SAYS = {
         2,
         "holds 'code/train.py'. Name the one that trains. `truestep read code` reads all of them.",
     ),
+    "doctor -m code/train.py": (2, "and code/train.py is a file. Write: truestep doctor code/train.py"),
     "doctor nothing.py": (2, NAME_IT),
     "read empty": (0, "Name a script, or a folder of them: truestep read train.py"),
     "read hf": (0, TRAINER),

@@ -9,7 +9,10 @@ import pytest
 
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
-MADE = {DOCS / "checks.md", DOCS / "explained.md"}  # written when the documentation is built
+MADE = {
+    DOCS / "checks.md",
+    DOCS / "explained.md",
+}  # written when the documentation is built: a clone has none
 PAGES = [
     *(REPOSITORY / name for name in ("README.md", "README.zh.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *(
@@ -38,7 +41,7 @@ def test_each_link_has_a_text_and_leads_to_a_file(page):
     assert [target for text, target in found if not text.strip()] == []
     paths = [target.partition("#")[0] for _, target in found if ":" not in target]
     there = {path: (page.parent / path).resolve() for path in paths if path}
-    assert [path for path, file in there.items() if not file.exists() and file not in MADE] == []
+    assert [path for path, file in there.items() if not file.exists() or file in MADE] == []
 
 
 def anchors(page: Path) -> set[str]:

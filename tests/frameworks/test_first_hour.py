@@ -133,7 +133,6 @@ def train(callbacks, add=False):
     for each in callbacks if add else []:
         trainer.add_callback(each)
     trainer.train()
-    return trainer
 
 run = ts.Run("run", doctor=False)
 exact = ts.transformers.ExactResume
@@ -145,12 +144,13 @@ cases = {
     "run, added": lambda: train([run], add=True),
     "class": lambda: train([exact]),
     "class, added": lambda: train([exact], add=True),
-    "one": lambda: train([again]) and None,
+    "one": lambda: train([again]),
 }
 said = {}
 for name, case in cases.items():
     try:
-        said[name] = case() or "nothing"
+        case()
+        said[name] = "nothing"
     except Exception as error:
         said[name] = str(error)
 print(json.dumps(said))

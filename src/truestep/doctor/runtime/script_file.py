@@ -18,9 +18,13 @@ _NAME_IT = "Name the script, or notebook, that trains: truestep doctor train.py"
 def check_script(script: WatchedScript) -> None:
     """Raise an OptionError unless there is a script, a notebook or a module to run; and for a command that starts scripts."""
     refuse_launcher(script)
-    if script.is_module:
-        return
     path = Path(script.name)
+    if script.is_module:
+        if path.is_file():
+            raise OptionError(
+                f"-m takes a module, and {script.name} is a file. Write: truestep doctor {script.name}"
+            )
+        return
     if not path.is_file():
         raise OptionError(f"There is no file {script.name!r} to run.{_meant_instead_of(script, path)}")
     if is_saved_file(path):
