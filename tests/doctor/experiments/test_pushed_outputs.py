@@ -24,6 +24,11 @@ for x, y in loader:
     (LOSS).backward()
     opt.step()
 """
+TWO = """
+opt, other = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (net, head))
+F.cross_entropy(head(data.tensors[0]), data.tensors[1]).backward()
+other.step()
+"""
 RIGHT = {
     "dice": ("", "1 - Dice()(p, t)"),
     "minus dice": ("", "-Dice()(p, t)"),
@@ -44,13 +49,7 @@ RIGHT = {
     "to fool another": (
         "",
         "Dice()(p, t)",
-        "\n".join(
-            (
-                "opt, other = (torch.optim.SGD(each.parameters(), lr=0.1) for each in (net, head))",
-                "F.cross_entropy(head(data.tensors[0]), data.tensors[1]).backward()",
-                "other.step()",
-            )
-        ),
+        TWO,
     ),
 }  # fmt: skip
 FAULTY = {

@@ -57,6 +57,8 @@ class Change:
         False  # whether it is seen which conditions choose, and what is paired with itself
     )
     follows_outputs: bool = False  # whether it is seen which way outputs are pushed that meet targets
+    follows_views: bool = False  # whether it is seen which views are written over
+    apart: str = ""  # a line whose views have memory of their own before they are written to
     flipped: str = ""  # a condition that gives the opposite answer
     chosen: str = ""  # a condition of which what it chooses gets other values
 

@@ -18,10 +18,7 @@ from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.counts import CountsOfStep
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
-from truestep.doctor.experiments.followed_operands import FollowedOperands
-from truestep.doctor.experiments.followed_outputs import FollowedOutputs
-from truestep.doctor.experiments.followed_results import FollowedResults
-from truestep.doctor.experiments.followed_values import FollowedValues
+from truestep.doctor.experiments.followers import Follower, followers_of
 from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.held_constants import HeldConstants
@@ -40,7 +37,6 @@ from truestep.doctor.relations.trials.cuts import GraphCuts
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
 _SECOND = 2
-Follower = FollowedResults | FollowedValues | FollowedOperands | FollowedOutputs
 MOST_BATCHES = 64  # of an accumulation
 AMID = "a backward came between the last step and the batch"
 Call = Callable[..., Any]
@@ -173,7 +169,7 @@ class StepChild:
             self._rows = enter(RowRecord(count, plan.layers, in_full=True))
         elif change.opens_cuts:
             self._open_cuts()
-        elif followers := _followers_of(change, plan):
+        elif followers := followers_of(change, plan.layers, plan.parameters):
             self._followers = [enter(each) for each in followers]
         elif change == Change() and not plan.has_batch:
             self._first_use = enter(FirstUse(plan.parameters.values()))
@@ -428,15 +424,6 @@ class StepChild:
         for each in self._followers:
             each.tell(seen)
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
-
-
-def _followers_of(change: Change, plan: StepPlan) -> list[Follower]:
-    """Return what a child follows its operations with, for what is asked besides."""
-    if change.follows_results:
-        return [FollowedResults(plan.layers), FollowedValues(plan.parameters, change.spoiled)]
-    if change.follows_operands:
-        return [FollowedOperands(change.flipped, change.chosen)]
-    return [FollowedOutputs()] if change.follows_outputs else []
 
 
 def _unclipped(_original: Call) -> Call:

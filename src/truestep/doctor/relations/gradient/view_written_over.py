@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Check REL024."""
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from truestep.doctor.check import QUESTION
+from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+
+if TYPE_CHECKING:
+    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+
+class ViewWrittenOver(StepRelation):
+    """Two parts of a tensor overlap, one is written over in place, and the other is read afterwards with what was written.
+
+    Why: `tokens[:, :-1]` and `tokens[:, 1:]` are one memory: to mask the labels in the second masks the inputs in the first.
+
+    Bad:
+        for x, y in loader:
+            before, after = x[:, :-1], x[:, 1:]
+            after.masked_fill_(after < 0, 0.0)  # here
+            opt.zero_grad()
+            loss = (net(F.pad(before, (0, 1))).amax(1) - after.sum(1)).square().mean()
+            loss.backward()
+            opt.step()
+    Good:
+        for x, y in loader:
+            before, after = x[:, :-1], x[:, 1:].clone()
+            after.masked_fill_(after < 0, 0.0)
+            opt.zero_grad()
+            loss = (net(F.pad(before, (0, 1))).amax(1) - after.sum(1)).square().mean()
+            loss.backward()
+            opt.step()
+    Fix: clone the part that is written to, or write to a new tensor, as `masked_fill` without an underscore does.
+    Evidence: new, and so preview; what it was tried on stands in benchmarks/doctor/experiments.json.
+    """
+
+    code = "REL024"
+    needs_batch = False
+    num_children = 2
+
+    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+        """Ask a child for such lines, and others that write to memory of their own there."""
+        from truestep.doctor.experiments.changes import Change
+        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
+        from truestep.doctor.finding import Place
+
+        assert experiment.tolerance
+        found = experiment.changed(Change(follows_views=True))
+        if not found.num_views_written:
+            raise RelationNotApplicableError("the step writes over no part of a tensor")
+        for line in found.overwritten_views[:2]:
+            if experiment.makes_a_difference(Change(follows_views=True, apart=line)):
+                message = (
+                    "this writes to a part of a tensor in place, and another part that overlaps it is read afterwards with "
+                    "what was written: with memory of its own the step is another one. Is a copy meant here?"
+                )
+                yield BrokenRelation(message, QUESTION, Place.of_text(line))
