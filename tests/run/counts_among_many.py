@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Rank 0 of as many ranks as one likes, in one process: `python counts_among_many.py FOLDER SIZE NUM_TENSORS...`.
+"""Rank 0 of as many ranks as one likes, in one process: `python counts_among_many.py FOLDER STRATEGY SIZE NUM_TENSORS...`.
 
 It counts what `counts_over_ranks.py` does. torch's fake process group sends nothing. Every
-other rank gives what this one gives, and has said at the start what this one says.
+other rank gives what this one gives, and has said at the start what this one says. Divided weights are not saved: each rank
+writes its part, and nobody writes those of the others.
 """
 
 import json
@@ -43,5 +44,8 @@ def pretend(size):
 
 
 if __name__ == "__main__":
-    pretend(int(sys.argv[2]))
-    counts_over_ranks.main(Path(sys.argv[1]), [int(each) for each in sys.argv[3:]], others_differ=False)
+    folder, strategy, size, *numbers = sys.argv[1:]
+    pretend(int(size))
+    divides = strategy == "fsdp"
+    options = {"others_differ": False, "strategy": strategy, "saves": not divides}
+    counts_over_ranks.main(Path(folder), [int(each) for each in numbers], **options)

@@ -82,11 +82,12 @@ def test_messages_do_not_grow_with_ranks_or_tensors(tmp_path):
 
 @linux
 @pytest.mark.slow
-def test_one_rank_of_a_thousand_sends_as_many_messages(tmp_path):
+@pytest.mark.parametrize("strategy", ["ddp", "fsdp"])
+def test_one_rank_of_a_thousand_sends_as_many_messages(tmp_path, strategy):
     found = {}
     for size in (4, 64, 1024):
         (folder := tmp_path / str(size)).mkdir()
-        (finished,) = on_ranks(PROGRAM.with_name("counts_among_many.py"), folder, size, 10, size=1)
+        (finished,) = on_ranks(PROGRAM.with_name("counts_among_many.py"), folder, strategy, size, 10, size=1)
         assert not finished.status, finished.error
         found[size] = json.loads((folder / "0.json").read_text())["10"]
     few, more, most = found.values()
