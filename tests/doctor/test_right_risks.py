@@ -352,6 +352,9 @@ UNBOUNDED = [
     "act = nn.Softmax(dim=1)\nloss = -act(net(x)).log().mean()",
     "body = nn.Sequential(nn.Sigmoid(), nn.Linear(4, 3), nn.Softmax(1))\nloss = -body(torch.tanh(x)).log().mean()",
     "p = F.softmax(F.relu(net(x)), dim=-1)\nloss = -p.log()[0, 1]",
+    "with torch.no_grad():\n    z = teacher(x)\np = net(x).softmax(1)\nloss = -(z.softmax(1) * p.log()).sum()",
+    "with torch.no_grad():\n    z = teacher(x)\nloss = -(z + net(x)).softmax(1).log().mean()",
+    "with torch.no_grad():\n    z = teacher(x)\ns = net(x) - z\nloss = -F.softmax(s, 1).log().mean()",
     """
 def nll(p, y):
     p = F.softmax(p, dim=1)
@@ -375,6 +378,10 @@ FIGURES = [
     "with torch.no_grad():\n    p = net(x).softmax(1)\n    entropy = -(p * p.log()).sum()\n",
     "@torch.no_grad()\ndef entropy(x):\n    p = torch.sigmoid(net(x))\n    return -(p * torch.log(p)).sum().item()\n",
     "def seen(x):\n    with torch.inference_mode():\n        return F.softmax(net(x), -1).log().mean().exp().item()\n",
+    # a teacher's shares, whose logarithm a student's loss is compared with
+    "with torch.no_grad():\n    q = teacher(x).softmax(1)\nloss = (q * (q.log() - net(x).log_softmax(1))).sum()\n",
+    "with torch.no_grad():\n    z = teacher(x)\nq = F.softmax(z / T, dim=-1)\nloss = (q * (q.log() - net(x).log_softmax(1))).sum()\n",
+    "with torch.no_grad():\n    z = teacher(x)\nloss = F.mse_loss(net(x), torch.log(torch.softmax(z, 1)))\n",
 ]
 
 

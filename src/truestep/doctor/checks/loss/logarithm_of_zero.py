@@ -7,7 +7,7 @@ from collections.abc import Set as AbstractSet
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
-from truestep.doctor.source.behind import is_without_grad
+from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, receiver_of
 from truestep.doctor.source.values import last_operands, last_operations
@@ -59,7 +59,7 @@ class LogarithmOfZero(SourceCheck):
             if self._is_tensor(module, inner, found) and not is_right:
                 made = " or ".join(sorted(str(each) for each in found))
                 # without a way back it spoils a figure, and no weight
-                severity = ADVICE if is_without_grad(module, call) else RISK
+                severity = ADVICE if _has_no_way_back(module, call, inner) else RISK
                 yield At(call, f"log of the result of {made}, which can be 0: -inf, then NaN.", severity)
 
     def _is_tensor(self, module: SourceModule, inner: ast.expr, operations: AbstractSet[str | None]) -> bool:
@@ -72,6 +72,20 @@ class LogarithmOfZero(SourceCheck):
             or (each is not None and "fft" in ast.unparse(each))
             for each in values
         )
+
+
+def _has_no_way_back(module: SourceModule, call: ast.Call, inner: ast.expr) -> bool:
+    """Tell a logarithm under `no_grad`, and one of what comes from there alone, such as a teacher's shares."""
+    if is_without_grad(module, call):
+        return True
+    values = [inner, *last_operands(module, inner)]
+    reads = [
+        part for each in values if each is not None for part in ast.walk(each) if isinstance(part, ast.Name)
+    ]
+    made = [binding.node for read in reads for binding in module.resolver.reaching(read)]
+    return any(is_without_grad(module, each) for each in made) and not any(
+        is_model(module, each) for each in calls_with_graph(module, inner)
+    )
 
 
 def _is_bounded(module: SourceModule, shares: ast.expr) -> bool:
