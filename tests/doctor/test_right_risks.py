@@ -380,7 +380,7 @@ FIGURES = [
     "def seen(x):\n    with torch.inference_mode():\n        return F.softmax(net(x), -1).log().mean().exp().item()\n",
     # a teacher's shares, whose logarithm a student's loss is compared with
     "with torch.no_grad():\n    q = teacher(x).softmax(1)\nloss = (q * (q.log() - net(x).log_softmax(1))).sum()\n",
-    "with torch.no_grad():\n    z = teacher(x)\nq = F.softmax(z / T, dim=-1)\nloss = (q * (q.log() - net(x).log_softmax(1))).sum()\n",
+    "with torch.no_grad():\n    z = teacher(x)\nq = F.softmax(z / T, dim=-1)\nloss = -(q * q.log()).sum()\n",
     "with torch.no_grad():\n    z = teacher(x)\nloss = F.mse_loss(net(x), torch.log(torch.softmax(z, 1)))\n",
 ]
 
