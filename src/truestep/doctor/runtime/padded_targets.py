@@ -98,10 +98,11 @@ def _may_be_mask(name: str, value: Tensor) -> bool:
 
 def _paddings(given: GivenSequences) -> Iterator[tuple[str, Tensor]]:
     """Yield the masks that say padding at one end of sequences, with where they do."""
-    for symbols in given.symbols if given.padding_index is not None else ():
-        named = symbols == given.padding_index
-        if bool(named.any()) and _is_at_one_end(named):
-            yield f"padding_idx={given.padding_index}", named
+    if (index := given.padding_index) is not None:
+        for symbols in given.symbols:
+            named = symbols.eq(index)
+            if bool(named.any()) and _is_at_one_end(named):
+                yield f"padding_idx={index}", named
     for name, mask in given.masks:
         padding = padding_in_mask(name, mask)
         if padding is not None and bool(padding.any()) and _is_at_one_end(padding):
