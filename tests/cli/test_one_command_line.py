@@ -304,6 +304,8 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
         (("doctor", "--batch-size=8", "train.py"), "truestep doctor train.py --batch-size"),
         (("read", "--exclude", "GRAD001", "train.py"), "Here it is called --ignore"),
         (("read", "--skip", "GRAD001", "train.py"), "Here it is called --ignore"),
+        (("read", "--rule", "GRAD001", "train.py"), "Here it is called --select"),
+        (("launch", "--gpus", "2", "train.py"), "Here it is called --processes"),
         (("env", "--gpu"), "truestep gpus"),
         (("tensorboard", "runs/a"), "ts.TensorBoardTracker"),
         (("checkpoints", "train.py"), "truestep checkpoints runs/digits"),

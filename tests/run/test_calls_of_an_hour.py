@@ -148,3 +148,21 @@ def test_a_file_of_weights_that_is_not_there_is_answered_with_those_that_are(tmp
         (tmp_path / each).touch()
     with pytest.raises(ts.CheckpointError, match=said):
         ts.load_weights(nn.Linear(1, 1), tmp_path / name)
+
+
+def test_a_config_is_read_in_brackets_and_weights_come_behind_the_module(tmp_path):
+    run = ts.Run(tmp_path, device="cpu", progress=False, config={"rate": 0.1})
+    with pytest.raises(AttributeError, match=r"Write run\.config\['rate'\]"):
+        _ = run.config.rate
+    assert copy.deepcopy(run.config) == {"rate": 0.1}
+    with pytest.raises(ts.CheckpointError, match="The module comes first"):
+        ts.load_weights({"weight": torch.ones(1, 1)}, nn.Linear(1, 1))
+
+
+def test_several_values_of_an_evaluation_are_a_dict_and_losses_a_tensor(tmp_path):
+    training = Training(tmp_path)
+    both = lambda b: (training.loss(b), training.loss(b))
+    with pytest.raises(ts.LossError, match=r"Of several values return a dict: \{'accuracy'"):
+        training.net.evaluate(both, training.data)
+    with pytest.raises(ts.LossError, match=r"torch\.stack\(losses\)"):
+        ts.weighted([1.0, 2.0])

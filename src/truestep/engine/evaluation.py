@@ -254,14 +254,7 @@ class _Totals:
         self, name: str, values: Any, weights: Tensor | None, first: Any, num_examples: int | None
     ) -> None:
         if not isinstance(values, Tensor):
-            given = (
-                f"{values!r}, a number of Python's," if isinstance(values, int | float) else a_type(values)
-            )
-            raise LossError(
-                f"The function to evaluate returned {given} for {name!r}: of a whole batch nobody knows how many examples it "
-                "counts for. Return a tensor with one value per example, without .item(), .mean() or numpy: "
-                '(scores.argmax(1) == labels).float(), or F.cross_entropy(scores, labels, reduction="none").'
-            )
+            raise LossError(_no_values(name, values))
         if values.ndim == 0 and weights is None:
             raise LossError(
                 "The function to evaluate returned one number for a batch, and batches can differ in size: a mean of means is not "
@@ -396,3 +389,15 @@ _NO_GRADIENTS = (
     "function. To train, write net.update(loss, batch) in the loop itself, without .backward(); here return the values alone. For "
     "a gradient that is itself measured, of the inputs say, compute it within torch.enable_grad()."
 )
+
+
+def _no_values(name: str, values: Any) -> str:
+    """Say what a function to evaluate returns, where it returned no tensor."""
+    given = f"{values!r}, a number of Python's," if isinstance(values, int | float) else a_type(values)
+    is_several = isinstance(values, tuple | list)
+    several = " Of several values return a dict: {'accuracy': right, 'loss': losses}." if is_several else ""
+    return (
+        f"The function to evaluate returned {given} for {name!r}: of a whole batch nobody knows how many examples it counts for. "
+        "Return a tensor with one value per example, without .item(), .mean() or numpy: (scores.argmax(1) == labels).float(), or "
+        f'F.cross_entropy(scores, labels, reduction="none").{several}'
+    )

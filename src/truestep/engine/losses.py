@@ -58,7 +58,7 @@ def weighted(
         metrics: named tensors of the same shape, or scalars; they need no gradient.
     """
     if not isinstance(values, Tensor):
-        raise LossError(f"ts.weighted needs a tensor of losses, got {type(values).__name__}.")
+        raise LossError(_NO_TENSOR.format(given=type(values).__name__))
     if weights is not None and not isinstance(weights, Tensor):
         raise LossError(
             f"ts.weighted was given {a_type(weights)} as weights; give a tensor of the losses' shape "
@@ -71,19 +71,26 @@ def weighted(
         )
     # they go into the backward's seed, from where no gradient comes back
     if weights is not None and weights.requires_grad:
-        if not values.requires_grad and torch.is_grad_enabled():
-            raise LossError(
-                "ts.weighted was given values without a gradient and weights with one: the two stand in each other's place. The "
-                "losses come first, and how much each counts behind them: ts.weighted(losses, weights)."
-            )
-        raise LossError(
-            "The weights of ts.weighted need a gradient, and none would reach them: they say how much a value counts. Detach "
-            "them if they are meant so: ts.weighted(values, weights.detach()). Weights that are learned belong to the values: "
-            "ts.weighted(values * weights)."
-        )
+        is_exchanged = not values.requires_grad and torch.is_grad_enabled()
+        raise LossError(_EXCHANGED if is_exchanged else _LEARNED_WEIGHTS)
     if metrics:
         _check_metrics(metrics, values.shape)
     return Weighted(values, weights, metrics, check_loss_outputs(outputs) if outputs else _NONE)
+
+
+_NO_TENSOR = (
+    "ts.weighted needs a tensor of losses, got {given}. Give one value for each example, as F.cross_entropy(outputs, labels, "
+    'reduction="none") does; torch.stack(losses) makes one tensor of a list of numbers with their graphs.'
+)
+_EXCHANGED = (
+    "ts.weighted was given values without a gradient and weights with one: the two stand in each other's place. The losses come "
+    "first, and how much each counts behind them: ts.weighted(losses, weights)."
+)
+_LEARNED_WEIGHTS = (
+    "The weights of ts.weighted need a gradient, and none would reach them: they say how much a value counts. Detach them if they "
+    "are meant so: ts.weighted(values, weights.detach()). Weights that are learned belong to the values: ts.weighted(values * "
+    "weights)."
+)
 
 
 def _check_metrics(metrics: Mapping[str, Any], shape: torch.Size) -> None:

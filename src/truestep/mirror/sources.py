@@ -2,6 +2,7 @@
 """Where a state can come from: a run, by its directory or its mirror's address, a checkpoint, or a file."""
 
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -41,7 +42,7 @@ def load_weights(
     DataParallel, DDP or torch.compile put into names does not matter. With `strict=False` what fits is loaded, and what does not
     is returned. Raises CheckpointError with every difference.
     """
-    if isinstance(module, str | os.PathLike):
+    if isinstance(module, str | os.PathLike | Mapping):
         raise CheckpointError("The module comes first: write ts.load_weights(module, source).")
     found = _weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     return fit_weights(module, found, show_source(source), strict=strict)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal, NoReturn, get_args
 
 from torch import Tensor
 
-from truestep.core.errors import OptionError, check_choice, check_number
+from truestep.core.errors import NO_GUESS, OptionError, check_choice, check_number
 from truestep.core.guidance import guidance, guidance_in
 from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
@@ -146,6 +146,11 @@ class Saving:
 
 class RunConfig(dict[str, Any]):
     """A run's configuration, which says where it comes from when a name is asked for that it does not have."""
+
+    def __getattr__(self, name: str) -> NoReturn:
+        # a protocol that somebody asks for is not there, without more words
+        said = f"run.config is a dict. Write run.config[{name!r}]."
+        raise AttributeError(name if name.startswith("__") else said, name=name, obj=NO_GUESS)
 
     def __missing__(self, name: str) -> NoReturn:
         named = f"It has: {', '.join(self)}." if self else "It has no names, since the run was given none."

@@ -39,7 +39,7 @@ class GivenSequences(NamedTuple):
 
     symbols: list[Tensor]
     masks: list[tuple[str, Tensor]]
-    index: int | None = None
+    padding_index: int | None = None
     """The symbol that an embedding takes for padding, where that and no mask says it."""
 
 
@@ -98,10 +98,11 @@ def _may_be_mask(name: str, value: Tensor) -> bool:
 
 def _paddings(given: GivenSequences) -> Iterator[tuple[str, Tensor]]:
     """Yield the masks that say padding at one end of sequences, with where they do."""
-    for symbols in given.symbols if given.index is not None else ():
-        padding = symbols == given.index
-        if bool(padding.any()) and _is_at_one_end(padding):
-            yield f"padding_idx={given.index}", padding
+    if (index := given.padding_index) is not None:
+        for symbols in given.symbols:
+            named = symbols.eq(index)
+            if bool(named.any()) and _is_at_one_end(named):
+                yield f"padding_idx={index}", named
     for name, mask in given.masks:
         padding = padding_in_mask(name, mask)
         if padding is not None and bool(padding.any()) and _is_at_one_end(padding):
