@@ -27,7 +27,8 @@ def has_blanks(module: SourceModule, unbound: list[ast.Name]) -> bool:
 def _empty(module: SourceModule) -> list[ast.AST]:
     """Return what holds a place for something else: `pass`, `...`, `x = None`, `[]`."""
     found: list[ast.AST] = [*module.all(ast.Pass)]
-    found += [each for each in module.all(ast.Expr, ast.Assign) if _is_nothing(each.value)]
+    found += [each for each in module.all(ast.Expr) if _is_nothing(each.value)]
+    found += [each for each in module.all(ast.Assign) if _is_nothing(each.value)]
     return found
 
 

@@ -169,6 +169,19 @@ def _applies(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
     return bool(reads) and not others
 
 
+def _is_joined(module: SourceModule, data: ast.expr) -> bool:
+    """Tell data that are put together with others, `ConcatDataset([train, test])` and `train + test`: of what, is not known."""
+    for above in module.ancestors(data):
+        if isinstance(above, ast.stmt):
+            break
+        is_sum = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Add)
+        if is_sum or (
+            isinstance(above, ast.Call) and last_part(above.func) in ("ConcatDataset", "ChainDataset")
+        ):
+            return True
+    return False
+
+
 def _is_called_held_out(module: SourceModule, call: ast.Call, transform: ast.expr) -> bool:
     """Tell a set that its name, or what it is made of, calls one for evaluation, and nothing one of training."""
     statement = module.statement(call)
@@ -178,6 +191,11 @@ def _is_called_held_out(module: SourceModule, call: ast.Call, transform: ast.exp
     for part in (part for each in given if each is not transform for part in walk(each)):
         texts += [part.value] if isinstance(part, ast.Constant) and isinstance(part.value, str) else []
         texts += [dotted(part) or ""] if isinstance(part, (ast.Name, ast.Attribute)) else []
+    if any(
+        _is_joined(module, each)
+        for each in [call, *(read for name in map(dotted, targets) if name for read in module.reads(name))]
+    ):
+        return False
     said = " ".join(texts)
     return bool(_SAYS_HELD_OUT.search(said)) and "train" not in said.lower() and "tta" not in said.lower()
 

@@ -166,7 +166,7 @@ def _is_thrown_away(module: SourceModule, call: ast.Call) -> bool:
     """Tell a sampler whose every loader goes to a name of a function that nothing there reads."""
     statement = module.statement(call)
     name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-    given = [call]
+    given: list[ast.expr] = [call]
     if isinstance(statement, ast.Assign) and statement.value is call and name is not None:
         given = [each for each in module.reads(name) if module.scope(each) is module.scope(call)]
     loaders = [
@@ -183,7 +183,8 @@ def _is_never_read(module: SourceModule, loader: ast.Call) -> bool:
     if not (isinstance(scope, Function) and isinstance(statement, ast.Assign) and statement.value is loader):
         return False
     used = {each.id for each in module.inside(scope, ast.Name) if isinstance(each.ctx, ast.Load)}
-    used |= {name for each in module.inside(scope, ast.Global, ast.Nonlocal) for name in each.names}
+    used |= {name for each in module.inside(scope, ast.Global) for name in each.names}
+    used |= {name for each in module.inside(scope, ast.Nonlocal) for name in each.names}
     return all(isinstance(each, ast.Name) and each.id not in used for each in statement.targets)
 
 

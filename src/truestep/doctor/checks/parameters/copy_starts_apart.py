@@ -121,7 +121,9 @@ def _calls_of(module: SourceModule, function: Function, seen: set[Function]) -> 
         yield call
         home = module.home(call)
         scope = home.scope(call)
-        if isinstance(scope, Function) and scope not in seen and home.statement(call) in scope.body:
+        if isinstance(scope, ast.Lambda | ast.Module) or scope in seen:
+            continue
+        if home.statement(call) in scope.body:
             yield from _calls_of(module, scope, seen | {scope})
 
 
