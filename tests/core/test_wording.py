@@ -16,6 +16,7 @@ from truestep.core.wording import (
     counted,
     duration_text,
     number_text,
+    percent_text,
     printable_text,
     short_number,
     with_article,
@@ -119,3 +120,11 @@ def test_what_is_printed_steers_no_terminal(text):
     assert all(each.isprintable() or each in "\t\n" for each in shown)
     assert shown == text or any(not each.isprintable() for each in text)
     assert a_type(text) == "a str"
+
+
+@pytest.mark.parametrize(
+    ("share", "text"),
+    [(0.1, "10%"), (0.12, "10%"), (0.0002, "0.02%"), (1e-7, "1e-05%"), (0.0, "0%"), (1.5, "200%")],
+)
+def test_a_percentage_has_one_digit_that_counts_and_no_exponent_of_ten(share, text):
+    assert percent_text(share) == text

@@ -60,6 +60,11 @@ def number_or_dash(value: float | None) -> str:
     return "-" if value is None else number_text(value)
 
 
+def percent_text(share: float) -> str:
+    """Return a share in percent with one digit that counts: `0.02%`, `10%`."""
+    return f"{float(f'{100 * share:.1g}'):g}%"
+
+
 def number_text(value: float) -> str:
     """Return the value with four significant digits; NaN and the infinities by name."""
     if not math.isfinite(value):

@@ -45,7 +45,7 @@ class FollowedViews(TorchFunctionMode):
         apart: a line whose views have memory of their own before they are written to.
 
     Attributes:
-        num_written: how many views were written over.
+        num_written: how many tensors were written over in place.
         overwritten: lines that write to a view of which another one is read afterwards.
     """
 
@@ -69,6 +69,7 @@ class FollowedViews(TorchFunctionMode):
             is_write = name in _OVERWRITE and bool(given) and given[0] is args[0]
             self._look_at_reads(given[1:] if is_write else given)
             if is_write:
+                self.num_written += 1
                 self._writes(given[0], given[1:])
         result = func(*args, **(kwargs or {}))
         with unseen():
@@ -87,7 +88,7 @@ class FollowedViews(TorchFunctionMode):
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of the lines."""
-        seen.overwritten_views, seen.num_views_written = self.overwritten, self.num_written
+        seen.overwritten_views, seen.num_written = self.overwritten, self.num_written
 
     def _note(self, result: Tensor, source: Tensor) -> None:
         if not result.numel() or len(self._views) > _MOST_VIEWS or _memory(result) != _memory(source):
@@ -105,7 +106,6 @@ class FollowedViews(TorchFunctionMode):
         own, frame = self._views.get(id(target)), frame_of_user(sys._getframe(2))
         if own is None or own.value() is not target or frame is None:
             return
-        self.num_written += 1
         line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
         for each in self._views.values():
             other = each.value()

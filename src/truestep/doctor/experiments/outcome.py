@@ -85,7 +85,7 @@ class ChildOutcome:
     num_gradients: int = 0  # that were taken for a loss
     num_met: int = 0  # outputs that met targets of 0 and 1
     flat: list[str] = field(default_factory=list)  # lines that take the gradient of a constant
-    num_views_written: int = 0
+    num_written: int = 0
     overwritten_views: list[str] = field(default_factory=list)  # lines, where another view is read afterwards
     pushed: list[tuple[str, float, float]] = field(
         default_factory=list

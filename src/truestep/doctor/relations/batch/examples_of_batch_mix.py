@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from truestep.core.wording import percent_text
 from truestep.doctor.check import QUESTION, RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
@@ -73,7 +74,7 @@ class ExamplesOfBatchMix(StepRelation):
         is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
         message = (
             f"the batch's gradient is not the mean of its halves' gradients: that of {apart.parameter} is off by "
-            f"{apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
+            f"{apart.difference:.1%}, and rounding explains {percent_text(tolerance)}"
         )
         message += f"; examples first meet in {experiment.told_mixing}" if mixing is not None else ""
         if not is_clear:

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from truestep.core.wording import percent_text
 from truestep.doctor.check import QUESTION, RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
@@ -56,7 +57,7 @@ class OrderOfExamplesMatters(StepRelation):
         mixing = experiment.mixing
         message = (
             f"the same examples in another order give another gradient: that of {apart.parameter} "
-            f"differs by {apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
+            f"differs by {apart.difference:.1%}, and rounding explains {percent_text(tolerance)}"
         )
         evidence = {"found": apart.difference, "tolerance": tolerance, "parameter": apart.parameter}
         if mixing is not None:

@@ -4,6 +4,7 @@
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from truestep.core.wording import percent_text
 from truestep.doctor.check import RISK
 from truestep.doctor.relations.relation import BrokenRelation, StepRelation
 
@@ -70,7 +71,7 @@ class GradientsLeftOver(StepRelation):
         changes = "change its step" if where.endswith("batch") else "are part of its second call"
         message = (
             f"gradients {where} {changes}: without them that of {apart.parameter} differs by "
-            f"{apart.difference:.1%}, and rounding explains {tolerance * 100:.1g}%"
+            f"{apart.difference:.1%}, and rounding explains {percent_text(tolerance)}"
         )
         evidence = {"found": apart.difference, "tolerance": tolerance, "parameter": apart.parameter}
         yield BrokenRelation(message, RISK, evidence=evidence)

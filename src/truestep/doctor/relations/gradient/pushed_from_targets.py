@@ -48,11 +48,11 @@ class PushedFromTargets(StepRelation):
         )
         from truestep.doctor.finding import Place
 
-        if len(experiment.plan.optimizers) > 1:
-            raise ExperimentNotTriedError("with several optimizers one model may be trained to fool another")
         found = experiment.changed(Change(follows_outputs=True))
         if not found.num_met:
             raise RelationNotApplicableError("no output meets targets of 0 and 1 on the only way to the loss")
+        if len(experiment.plan.optimizers) > 1:
+            raise ExperimentNotTriedError("with several optimizers one model may be trained to fool another")
         for line, at_one, at_zero in found.pushed[:1]:
             message = (
                 f"the step makes outputs smaller where their target is 1 (mean gradient {number_text(at_one)}), and larger where "

@@ -48,8 +48,8 @@ class ViewWrittenOver(StepRelation):
 
         assert experiment.tolerance
         found = experiment.changed(Change(follows_views=True))
-        if not found.num_views_written:
-            raise RelationNotApplicableError("the step writes over no part of a tensor")
+        if not found.num_written:
+            raise RelationNotApplicableError("the step writes over no tensor in place")
         for line in found.overwritten_views[:2]:
             if experiment.makes_a_difference(Change(follows_views=True, apart=line)):
                 message = (
