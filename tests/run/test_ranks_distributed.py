@@ -50,6 +50,9 @@ def test_ranks_see_one_order_count_each_sample_once_and_name_who_is_elsewhere(tm
             assert plain == pytest.approx(mean, rel=1e-12, nan_ok=True)
             assert named == pytest.approx(means, rel=1e-12, nan_ok=True)
         assert found["metrics"][-1] == {"largest": 8.0, "count": 9, "order": [float(i) for i in range(9)]}
+        # three batches of a metric object, each in pieces of half of what both ranks may send
+        assert found["pieces"][0] > 3
+        assert found["pieces"][1] == 100
         assert "accuracy is 0.0 on rank 0 and 1.0 on rank 1" in found["differs"]
         assert re.search(
             r"rank 0: an update of 'linear', \S+ranks\.py:\d+ \(step 1\); rank 1: run\.log.*longer on one rank",

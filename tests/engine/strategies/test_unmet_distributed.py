@@ -91,3 +91,6 @@ def test_a_rank_that_fails_or_goes_another_way_is_named(tmp_path, how, models):
     assert [survivor.status, other.status] == [1, -9 if how == "killed" else 1]
     for each in (survivor,) if how in ("raises", "killed") else (survivor, other):
         assert re.search(SAID[how], each.error.strip().splitlines()[-1]), each.error[-2000:]
+    if how == "raises":
+        told, raised = (float((tmp_path / f"raised-{rank}").read_text()) for rank in (0, 1))
+        assert told - raised < 1

@@ -8,6 +8,7 @@ import os
 import random
 import signal
 import sys
+import time
 from pathlib import Path
 from typing import NamedTuple
 
@@ -201,6 +202,10 @@ if __name__ == "__main__":
         1e9  # where steps take long, each is followed by a meeting about what all do next
     )
     if sys.argv[1] == "apart":
-        apart(*sys.argv[2:4], Path(sys.argv[4]))
+        try:
+            apart(*sys.argv[2:4], Path(sys.argv[4]))
+        except Exception:
+            Path(sys.argv[4], f"raised-{os.environ['RANK']}").write_text(str(time.time()))
+            raise
     else:
         all_of(map(int, sys.argv[2:]), Path(sys.argv[1]))

@@ -15,10 +15,12 @@ from pathlib import Path
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from torch import nn
 from torch.utils.data import Dataset
 
 import truestep as ts
+from truestep.engine.processes import world
 
 OPTIONS = {"progress": False, "doctor": False, "timeout_seconds": float(os.environ.get("TIMEOUT", "60"))}
 
@@ -120,7 +122,20 @@ def single(folder):
         return [run.rank, run.world_size, len(rows)]
 
 
+def gathered_in_pieces(most_bytes):
+    """Have what rank 0 is given of a metric travel in such pieces; return where the bytes of each go."""
+    gather, found = dist.gather, []
+
+    def noted(mine, *given, **options):
+        found.append(mine.nbytes)
+        return gather(mine, *given, **options)
+
+    dist.gather, world.PIECE_BYTES = noted, most_bytes
+    return found
+
+
 def looks(folder):
+    pieces = gathered_in_pieces(200)  # of both ranks
     torch.manual_seed(os.getpid())  # the weights are drawn otherwise on each rank
     with ts.Run(folder / "seen", seed=1, **OPTIONS) as run:
         seen, several = seen_by(run), run.world_size > 1
@@ -133,6 +148,7 @@ def looks(folder):
     nn.init.normal_(net.weight, generator=torch.Generator().manual_seed(os.getpid()))
     data = run.data(torch.ones(4, 1), batch_size=4)
     found = {"seen": seen, "metrics": metrics_of(run, net), "weight": net.weight.item(), **others}
+    found["pieces"] = [len(pieces), max(pieces, default=0)]
     found |= {"place": [run.rank, run.local_rank, run.world_size, run.is_main]}
     for _ in run.epochs(1):
         for batch in run.batches(data):
