@@ -89,7 +89,10 @@ def test_nothing_found_says_what_else_there_is(folder):
 def test_a_folder_with_nothing_to_read_is_not_called_clean(folder):
     (folder / "train,1.py").unlink()
     (folder / "train.txt").write_text(FAULTY)
-    assert call().stdout == "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
+    assert call().stdout == (
+        "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
+        "Name a script, or a folder of them: truestep read train.py\n"
+    )
 
 
 @pytest.mark.parametrize("given", [["runs"], ["runs/a"], ["runs/a", "runs/b"], []])

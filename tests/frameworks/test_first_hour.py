@@ -58,6 +58,8 @@ cases = {
     "run": lambda: fit([run]),
     "longer one cycle": lambda: goes_on("one cycle", steps=16, kind="one cycle"),
     "longer by epochs": lambda: goes_on("by epochs", steps=16, kind="by epochs"),
+    "longer, as planned before": lambda: goes_on("one cycle", steps=8, kind="one cycle"),
+    "other plan": lambda: goes_on("one cycle, planned", steps=32, kind="one cycle"),
     "longer cosine": lambda: goes_on("cosine", steps=16),
     "rate of cosine": lambda: goes_on("cosine", steps=8, rate=0.5),
     "rate of cyclic": lambda: goes_on("cyclic", rate=0.5, kind="cyclic"),
@@ -77,7 +79,7 @@ for name, case in cases.items():
 print(json.dumps(said))
 """
 ONE = "one keeps all of a training, in one directory. Write callbacks=[exact]"
-ENDS = "holds a checkpoint whose OneCycleLR ends at step 8, and the code makes one of 16"
+ENDS = "holds a checkpoint whose OneCycleLR ends at step 8, behind which it raises, and this training is to make 16."
 LIGHTNING_SAYS = {
     "two": f"The Trainer was given two ExactResume, and {ONE}",
     "two of one folder": f"The Trainer was given two ExactResume, and {ONE}",
@@ -85,6 +87,8 @@ LIGHTNING_SAYS = {
     "run": "Trainer takes callbacks=[ts.lightning.ExactResume(directory)]",
     "longer one cycle": ENDS,
     "longer by epochs": ENDS,
+    "longer, as planned before": ENDS,
+    "other plan": "nothing",
     "longer cosine": "nothing",
     "rate of cosine": "nothing",
     "rate of cyclic": "nothing",
@@ -93,6 +97,7 @@ LIGHTNING_SAYS = {
     "right": "nothing",
 }
 NO_EFFECT = {
+    "other plan": ["total_steps of OneCycleLR is 32"],
     "longer cosine": ["T_max of CosineAnnealingLR is 16"],
     "rate of cosine": ["lr of SGD is 0.5"],
     "rate of cyclic": ["base_lr of CyclicLR is 0.05", "max_lr of CyclicLR is 0.5"],
@@ -215,6 +220,19 @@ def few(exact):
     for batch, _ in zip(exact, range(3)):
         step(batch)
 
+def planned(steps):
+    mine = accelerator.prepare(torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.1, total_steps=steps))
+    exact = ts.accelerate.ExactResume(accelerator, loader, "planned", every_n_batches=3)
+    try:
+        for epoch in range(exact.epoch, 1):
+            for batch in exact:
+                step(batch)
+                mine.step()
+                exact.save_state()
+    finally:
+        exact.close()
+        accelerator._schedulers.clear()
+
 cases = {
     "loader": lambda exact: take(loader),
     "by hand": lambda exact: by_hand(loader),
@@ -248,6 +266,9 @@ for name, case in cases.items():
     except Exception as error:
         said[name] = str(error)
     exact.close()
+for steps in (8, 16):
+    print(f"begins planned {steps}", file=sys.stderr, flush=True)
+    planned(steps)
 print(json.dumps(said))
 """
 LOOP = "Write for batch in exact:, with exact.save_state() as the last line of its body."
@@ -282,6 +303,8 @@ def test_accelerate(tmp_path):
         said, True
     ), said
     parts = dict(part.split("\n", 1) for part in done.stderr.split("begins ")[1:])
+    assert "16 has no effect" in parts["planned 16"]
+    assert "Behind step 8 it raises: train no longer." in parts["planned 16"]
     for name in RIGHT:
         told = [line for line in parts[name].splitlines() if "going on" not in line]
         assert len(told) == (name in ACCELERATE_TELLS), (name, told)

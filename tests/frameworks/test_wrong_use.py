@@ -377,6 +377,8 @@ made = {
 said = {}
 for library, exact in made.items():
     for name in (*guidance_in(f"{library}.exact.NAME"), "epochz", "_private"):
+        if name == "__reduce__":  # which it has, to say so
+            continue
         try:
             said[f"{library} {name}"] = str(getattr(exact, name))
         except AttributeError as error:

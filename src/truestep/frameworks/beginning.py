@@ -65,6 +65,7 @@ class Beginning:
         self.facts: dict[str, Any] = {}
         self._options: dict[str, Any] = {}
         self._schedules: list[_AsMade] = []
+        self._made_schedules: list[_AsMade] = []
         self._seed: int | None = None
         self._no_effect: list[str] = []  # said once it is known that the checkpoint is gone on from
 
@@ -116,11 +117,11 @@ class Beginning:
                 for name, value in each.restored.items()
             }
             self._take_no_effect("options" if what == "optimizer" else "numbers of schedules", numbers)
-        self._refuse_schedule_that_ends(schedules)
         given = (name for name in f"{_NOT_KEPT} {_OF_SCHEDULE}".split() if hasattr(source, name))
         self._options = {name: _plain(getattr(source, name)) for name in given}
         if "bf16" in self._options:  # the Trainer's, which makes the other of it
             del self._options["mixed_precision"]
+        self._made_schedules = schedules
         self._schedules = [each for each in schedules if each.functions]
 
     def seed(self) -> str:
@@ -171,17 +172,24 @@ class Beginning:
                 f"was, or {_EMPTY}"
             )
 
-    def _refuse_schedule_that_ends(self, schedules: "list[_AsMade]") -> None:
-        """Refuse a schedule that the code makes longer than the checkpoint's, which comes back and raises behind its end."""
-        for number, each in enumerate(schedules, 1):
-            name = f"total_steps of {each.kind}{f' {number}' if schedules[1:] else ''}"
-            before, now = self.facts["numbers of schedules"].get(name), each.restored.get("total_steps")
-            if before is not None and now is not None and now > before and _raises_behind(each.made, now):
+    def _look_at_ends(self, steps_of: Callable[[Any], float | None] | None) -> None:
+        """Refuse a training that is longer than a schedule which comes back with the checkpoint and raises behind its end.
+
+        Where nobody knows how long it will be, the line about the schedule's length says so.
+        """
+        for number, each in enumerate(self._made_schedules, 1):
+            name = f"total_steps of {each.kind}{f' {number}' if self._made_schedules[1:] else ''}"
+            before, asked = self._kept.place.get("numbers of schedules", {}).get(name), None
+            if before is None or not _raises_behind(each.made, max(before, each.restored["total_steps"])):
+                continue
+            if steps_of is not None and (asked := steps_of(each.made)) and asked > before:
                 raise OptionError(
-                    f"{self._kept.directory} holds a checkpoint whose {each.kind} ends at step {before}, and the code makes one of "
-                    f"{now}. The checkpoint's comes back, and its step {before + 1} raises. Have it made with {before} as it was "
-                    f"and train no longer, or {_EMPTY}"
+                    f"{self._kept.directory} holds a checkpoint whose {each.kind} ends at step {before}, behind which it raises, "
+                    f"and this training is to make {asked:g}. Train no longer than it was planned for, or {_EMPTY}"
                 )
+            if steps_of is None:
+                end = f" Behind step {before} it raises: train no longer."
+                self._no_effect = [f"{line}{end * line.startswith(name)}" for line in self._no_effect]
 
     def _take_no_effect(self, what: str, now: dict[str, Any]) -> None:
         """Keep what a checkpoint brings along, and take note of what of the code's is another."""
@@ -198,8 +206,12 @@ class Beginning:
             _say(words)
         self._no_effect.clear()
 
-    def say_going_on(self) -> None:
-        """Say from where, and what is used from there on that was another before; schedules have their state by now."""
+    def say_going_on(self, steps_of: Callable[[Any], float | None] | None = None) -> None:
+        """Say from where, and what is used from there on that was another before; schedules have their state by now.
+
+        `steps_of`: how many steps a schedule is to make in all, where that is known.
+        """
+        self._look_at_ends(steps_of)
         self._kept.say_going_on()
         self._say_no_effect()
         others = dict(self._others("options that are used", self._options))

@@ -2,7 +2,8 @@
 """`ts.lightning.ExactResume`, a callback."""
 
 import warnings
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -129,7 +130,7 @@ class ExactResume(HelpfulAttributes, Callback):
             self._await_pass(trainer)
             iter(trainer.fit_loop._data_fetcher)
         self._passes.stop_waiting()
-        self._begun.say_going_on()
+        self._begun.say_going_on(partial(_steps_of_schedule, trainer))
         self._unsaid.enter_context(warnings.catch_warnings())
         # Lightning warns that the loader can't be gone on in, which it can here
         warnings.filterwarnings(
@@ -234,6 +235,16 @@ class ExactResume(HelpfulAttributes, Callback):
                 for key, value in before.items():
                     setattr(now, key, value.to(now.value.device) + getattr(now, key))
         self._means = {}
+
+
+def _steps_of_schedule(trainer: Any, schedule: Any) -> float | None:
+    """Return how many steps a schedule is to make in the whole training."""
+    for each in trainer.lr_scheduler_configs:
+        if each.scheduler is schedule and trainer.lightning_module.automatic_optimization:
+            with suppress(Exception):  # of a changing accumulation it is not told
+                updates = trainer.estimated_stepping_batches
+                return float((trainer.max_epochs if each.interval == "epoch" else updates) // each.frequency)
+    return None
 
 
 def _training_loader(trainer: Any) -> Any:

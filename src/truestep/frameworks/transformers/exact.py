@@ -101,7 +101,8 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._place = self._kept.place
         self._attributes = PlainAttributes({"model": kwargs["model"]})
         seeds = self._begun.seed()
-        self._begun.say_going_on()
+        outermost = getattr(kwargs.get("lr_scheduler"), "scheduler", kwargs.get("lr_scheduler"))
+        self._begun.say_going_on(lambda each: state.max_steps if each is outermost else None)
         self._passes.begin(self._kept.place, seeds)
 
     def _refuse_other_of(self, state: Any) -> None:
