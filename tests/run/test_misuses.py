@@ -116,7 +116,7 @@ MISUSES = {
     "early stopping by a name": ("ts.EarlyStopping(monitor='accuracy', patience=3, mode='max')", r"if early\.step\(accuracy\)"),
     # ------------------------------------------------------------------ the loss and the update
     "a loss that is computed": (loop("net.update(loss(batch), batch)"), r"a Tensor instead of a loss function"),
-    "batch and loss exchanged": (loop("net.update(batch, loss)"), r"a tuple instead of a loss function"),
+    "batch and loss exchanged": (loop("net.update(batch, loss)"), r"Exchange the two: net\.update\(loss, batch\)"),
     "a loss that logs": (
         loop("net.update(lambda b: (run.log(x=1.0), loss(b))[1], batch)"),
         r"run\.log\(x=\.\.\.\) was called inside of an update.*ts\.weighted\(losses, accuracy=correct\)",
