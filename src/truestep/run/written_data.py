@@ -38,17 +38,18 @@ class WrittenData:
 
     def __init__(self, run: RunState) -> None:
         self._run = run
-        self._held: list[_HeldValues] = []
+        self._held: dict[tuple[str, int, str], _HeldValues] = {}
 
     def pass_over(self, stream: StreamCursor) -> None:
         """The last batch of a pass is done."""
         for holder, name, value in _values_of(stream.source.given):
-            self._held.append(_HeldValues(stream.label, holder, name, value, _mark(value)))
+            held = _HeldValues(stream.label, holder, name, value, _mark(value))
+            self._held[stream.label, id(holder), name] = held
 
     def epoch_over(self) -> None:
         """The body of an epoch is done."""
-        held, self._held = self._held, []
-        for each in held:
+        held, self._held = self._held, {}
+        for each in held.values():
             now = getattr(each.holder, each.name, None)
             if (
                 now is not None
