@@ -304,7 +304,7 @@ def test_accelerate(tmp_path):
     ), said
     parts = dict(part.split("\n", 1) for part in done.stderr.split("begins ")[1:])
     assert "16 has no effect" in parts["planned 16"]
-    assert "Behind step 8 it raises: train no longer." in parts["planned 16"]
+    assert "It ends at step 8: train no longer." in parts["planned 16"]
     for name in RIGHT:
         told = [line for line in parts[name].splitlines() if "going on" not in line]
         assert len(told) == (name in ACCELERATE_TELLS), (name, told)

@@ -188,7 +188,7 @@ class Beginning:
                     f"and this training is to make {asked:g}. Train no longer than it was planned for, or {_EMPTY}"
                 )
             if steps_of is None:
-                end = f" Behind step {before} it raises: train no longer."
+                end = f" It ends at step {before}: train no longer."
                 self._no_effect = [f"{line}{end * line.startswith(name)}" for line in self._no_effect]
 
     def _take_no_effect(self, what: str, now: dict[str, Any]) -> None:
