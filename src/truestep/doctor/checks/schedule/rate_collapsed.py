@@ -86,7 +86,7 @@ class RateCollapsed(Watcher):
                     "whatever comes of the training. Give it the figure of an evaluation."
                 )
                 at = self.stepped.get(id(scheduler), made)
-                yield Observation(at, text, BUG, {"best": best, "step": num_figures})
+                yield Observation(at, text, BUG)
         for record in history.stepping():
             yield from self._judge(record)
 
