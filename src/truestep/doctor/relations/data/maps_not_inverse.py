@@ -23,7 +23,7 @@ class MapsNotInverse(StepRelation):
                 self.names = ["<pad>", "<unk>", "a", "b", "<unk>", "c"]
                 self.numbers = {name: number for number, name in enumerate(self.names)}
                 super().__init__(torch.randn(32, 4), torch.arange(32) % 3)
-        for x, y in DataLoader(Words(), batch_size=8):  # here
+        for x, y in DataLoader(Words(), batch_size=8, shuffle=True):  # here
             opt.zero_grad()
             F.cross_entropy(net(x), y).backward()
             opt.step()
@@ -33,7 +33,7 @@ class MapsNotInverse(StepRelation):
                 self.names = ["<pad>", "<unk>", "a", "b", "c"]
                 self.numbers = {name: number for number, name in enumerate(self.names)}
                 super().__init__(torch.randn(32, 4), torch.arange(32) % 3)
-        for x, y in DataLoader(Words(), batch_size=8):
+        for x, y in DataLoader(Words(), batch_size=8, shuffle=True):
             opt.zero_grad()
             F.cross_entropy(net(x), y).backward()
             opt.step()

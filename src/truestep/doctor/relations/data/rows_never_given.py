@@ -25,7 +25,7 @@ class RowsNeverGiven(StepRelation):
             def __getitem__(self, index):
                 index = index % 10
                 return self.points[index], self.labels[index]
-        for x, y in DataLoader(Points(), batch_size=8):  # here
+        for x, y in DataLoader(Points(), batch_size=8, shuffle=True):  # here
             opt.zero_grad()
             F.cross_entropy(net(x), y).backward()
             opt.step()
@@ -37,7 +37,7 @@ class RowsNeverGiven(StepRelation):
                 return len(self.points)
             def __getitem__(self, index):
                 return self.points[index], self.labels[index]
-        for x, y in DataLoader(Points(), batch_size=8):
+        for x, y in DataLoader(Points(), batch_size=8, shuffle=True):
             opt.zero_grad()
             F.cross_entropy(net(x), y).backward()
             opt.step()
