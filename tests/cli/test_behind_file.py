@@ -117,7 +117,8 @@ def test_the_report_in_a_file_says_so_too(tmp_path):
         (["--nproc_per_node=2", "--lr", "1"], "truestep launch --processes=2 train.py --lr 1"),
         (["-n", "2"], "truestep launch -n 2 train.py"),
         (["--lr", "1", "--logs", "a"], ""),
-        (["--gpus", "2", "-b", "4"], ""),
+        (["--gpus", "2", "-b", "4"], "truestep launch --processes 2 train.py -b 4"),
+        (["--workers", "2", "-b", "4"], ""),
         (["--processes", "many"], ""),
     ],
 )
@@ -129,10 +130,13 @@ def test_a_launch_says_what_it_did_not_take(tmp_path, words, told):
     assert told in ran.stderr
 
 
-@pytest.mark.parametrize("line", ["parser.add_argument('--nproc')", "import sys; print(sys.argv, '-n')"])
+@pytest.mark.parametrize(
+    "line",
+    ["parser.add_argument('--nproc')", "parser.add_argument('--gpus')", "import sys; print(sys.argv, '-n')"],
+)
 def test_a_launch_leaves_the_script_what_its_text_names(tmp_path, line):
     (tmp_path / "train.py").write_text(f"if 0:\n    {line}\n")
-    option = "--nproc" if "--nproc" in line else "-n"
+    option = next(each for each in ("--nproc", "--gpus", "-n") if each in line)
     ran = warm.run("-m", "truestep", "launch", "train.py", option, "2", cwd=tmp_path)
     assert "The launch did not take" not in ran.stderr
 

@@ -69,7 +69,7 @@ class WatchedRunReport:
             )
         if self.silent:
             lines.append(f"without a word: {', '.join(self.silent)} (killed, or still at work)")
-        lines += experiments_told(watch.experiments)
+        lines += experiments_told(watch.experiments, abstentions=abstentions)
         if history.unseen:
             lines.append(f"not seen: the inside of {', '.join(sorted(history.unseen))}, which is compiled")
         lines += self._abstained() if abstentions else self._num_abstained()

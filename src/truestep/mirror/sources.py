@@ -42,7 +42,9 @@ def load_weights(
     DataParallel, DDP or torch.compile put into names does not matter. With `strict=False` what fits is loaded, and what does not
     is returned. Raises CheckpointError with every difference.
     """
-    if isinstance(module, str | os.PathLike | Mapping):
+    if isinstance(module, str | os.PathLike) or (
+        isinstance(module, Mapping) and isinstance(source, nn.Module)
+    ):
         raise CheckpointError("The module comes first: write ts.load_weights(module, source).")
     found = _weights(source, checkpoint=checkpoint, learner=learner, averages=averages)
     return fit_weights(module, found, show_source(source), strict=strict)

@@ -7,8 +7,8 @@ from truestep.core.wording import counted
 from truestep.doctor.experiments.experiments import Experiments
 
 
-def experiments_told(experiments: Experiments) -> list[str]:
-    """Return the lines of a report; none where no relation was wanted."""
+def experiments_told(experiments: Experiments, *, abstentions: bool = False) -> list[str]:
+    """Return the lines of a report; none where no relation was wanted. `abstentions`: also why relations do not apply."""
     if not experiments.records:
         return []
     codes: dict[str, list[str]] = {"held": [], "broken": [], "not tried": [], "not applicable": []}
@@ -26,10 +26,11 @@ def experiments_told(experiments: Experiments) -> list[str]:
     if elsewhere:
         parts.append(f"{len(elsewhere)} {'does' if len(elsewhere) == 1 else 'do'} not apply")
     more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items()]
-    more += [
-        f"does not apply: {', '.join(each)}: {reason}"
-        for reason, each in _reasons(experiments, elsewhere).items()
-    ]
+    if abstentions:
+        more += [
+            f"does not apply: {', '.join(each)}: {reason}"
+            for reason, each in _reasons(experiments, elsewhere).items()
+        ]
     return [f"experiments: {'; '.join(parts)} ({cost})", *more]
 
 
