@@ -102,25 +102,25 @@ def _looked(data: Any, length: int) -> dict[str, Any]:
         return {}
     for name, table in _rows_held(data, length):
         others = [(one, each) for one, each in again if _digest(table[one]) != _digest(table[each])]
-        if len(others) == len(again) and _reads_first_alone(data, table, others):
+        if len(others) == len(again) and _reads_other_rows(
+            data, table, [each for _, each in others][:_MOST_CHANGED]
+        ):
             return RowsUnread(name, len(asked), len(first), length)._asdict()
     return {}
 
 
-def _reads_first_alone(data: Any, table: Any, pairs: Sequence[tuple[int, int]]) -> bool:
-    """Tell whether some row changes what an index gives, and the rows of indexes that give the same change nothing."""
-    matters = [_changes(data, table, each) for each in [*{one for one, _ in pairs}][:_MOST_CHANGED]]
-    return any(matters) and not any(_changes(data, table, each) for _, each in pairs[:_MOST_CHANGED])
+def _reads_other_rows(data: Any, table: Any, indexes: Sequence[int]) -> bool:
+    """Tell whether the table changes what an index gives, and the rows of indexes that give what others do change nothing."""
+    if not any(_changes(data, table, each, slice(None)) for each in indexes):
+        return False
+    return not any(_changes(data, table, each, slice(each, each + 1)) for each in indexes)
 
 
-def _changes(data: Any, table: Any, number: int) -> bool:
-    before, row = (
-        _digest(data[number]),
-        table[number].copy() if isinstance(table, np.ndarray) else table[number].clone(),
-    )
-    table[number] = row + _SHIFT
-    after = _digest(data[number])
-    table[number] = row
+def _changes(data: Any, table: Any, index: int, rows: slice) -> bool:
+    before, held = _digest(data[index]), table[rows] + 0  # a copy of either kind
+    table[rows] = held + _SHIFT
+    after = _digest(data[index])
+    table[rows] = held
     return after != before
 
 
@@ -160,7 +160,10 @@ def maps_not_inverse(data: Any) -> list[NotInverse]:
     for one, other in pairs:
         words, numbers = held[one], held[other]
         for key, value in words.items():
-            if value in numbers and numbers[value] != key and frozenset((one, other)) not in found:
+            # a word that the other map lacks is another spelling of what it has
+            is_spelling = isinstance(key, str) and key not in numbers.values()
+            leads_astray = value in numbers and numbers[value] != key and not is_spelling
+            if leads_astray and frozenset((one, other)) not in found:
                 found[frozenset((one, other))] = NotInverse(one, other, key, value, numbers[value])
     return list(found.values())
 
