@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.arguments import argument_for, parameters
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, last_part, walk
@@ -31,7 +32,8 @@ _SAYS_HELD_OUT = re.compile(
     re.IGNORECASE,
 )
 # what a program measures by: others look at pictures of such a set
-_MEASURES = ("argmax", "topk", "eq", "torch.argmax", "torch.max", "torch.topk", "torch.eq")
+_COMPARED = sorted({*operations(numbers="index"), *operations(numbers="equal"), "topk"})
+_MEASURES = (*_COMPARED, *(f"torch.{each}" for each in _COMPARED), "torch.max")
 
 
 # Drawn of these is only whether they are done.
