@@ -70,6 +70,21 @@ class Counts:
         return {name: found[name] for name in ("messages", "bytes", "received", "requests")}
 
 
+def note_sockets():
+    """Note, for each group that is made from now on, whether gloo is to open its sockets when they are used."""
+    asked = []
+
+    def noting(make):
+        def noted(*given, **options):
+            asked.append(os.environ.get("TORCH_GLOO_LAZY_INIT"))
+            return make(*given, **options)
+
+        return noted
+
+    dist.init_process_group, dist.new_group = noting(dist.init_process_group), noting(dist.new_group)
+    return asked
+
+
 def open_sockets():
     links = [path.readlink() for path in Path("/proc/self/fd").iterdir() if path.is_symlink()]
     return sum(str(link).startswith("socket:") for link in links)
@@ -146,10 +161,13 @@ def counted(counts, folder, number, *, others_differ, strategy="auto", saves=Tru
 def main(folder, numbers, **options):
     # Neither is a matter of steps: the ranks agree about once a second, and whoever waits looks for a failure twice in it.
     agreement.SECONDS_BETWEEN, world.POLL = 1e9, timedelta(minutes=10)
-    counts = Counts()
+    counts, before, asked = Counts(), dict(os.environ), note_sockets()
     options = {"others_differ": True, **options}
     found = {number: counted(counts, folder / f"run{number}", number, **options) for number in numbers}
     rank = dist.get_rank() if dist.is_initialized() else 0
+    # for the groups of the start alone (that of divided weights comes later): what is made behind it is as without a run
+    assert set(asked[:1]) == ({"1"} if dist.is_initialized() else set()), asked
+    assert dict(os.environ) == before
     (folder / f"{rank}.json").write_text(json.dumps(found))
     if not options.get("saves", True):
         os._exit(0)  # the run's end would save

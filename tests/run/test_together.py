@@ -2,9 +2,11 @@
 """How the ranks of a run find each other."""
 
 import json
+import os
 import threading
 import time
 
+import pytest
 from torch.distributed import HashStore
 
 from truestep.run import together
@@ -28,3 +30,27 @@ def test_a_word_of_an_earlier_run_is_not_waited_for(monkeypatch):
         time.sleep(0.001)
     offering.join(10)
     assert agreed
+
+
+LAZY = "TORCH_GLOO_LAZY_INIT"
+
+
+@pytest.mark.parametrize("own", [None, "0", "1", ""])
+@pytest.mark.parametrize("fails", [False, True])
+def test_sockets_are_opened_when_used_by_our_groups_alone_and_a_users_own_word_stands(
+    monkeypatch, own, fails
+):
+    """What the user's code or torch makes behind the start is as without a run."""
+    monkeypatch.delenv(LAZY, raising=False)
+    if own is not None:
+        monkeypatch.setenv(LAZY, own)
+    before = dict(os.environ)
+    try:
+        with together._sockets_when_used():
+            within = os.environ[LAZY]
+            if fails:
+                raise OSError("no port is free")
+    except OSError:
+        assert fails
+    assert within == ("1" if own is None else own)
+    assert dict(os.environ) == before

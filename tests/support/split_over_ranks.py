@@ -20,6 +20,7 @@ DIVIDED = [
     "detached",
     "mixed",
     "mixed_fp16",
+    "measured_unasked",
 ]
 MORE_DIVIDED = ["token_weights", "statistics", "values_per_token", "together", "contrast"]
 

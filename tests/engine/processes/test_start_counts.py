@@ -12,7 +12,14 @@ from hypothesis import strategies as st
 
 from truestep.engine.processes.flat import FlatPiece, divide_into_pieces
 from truestep.engine.processes.notes import RankNotes
-from truestep.engine.strategies.buckets import BUCKET_BYTES, FIRST_BUCKET_BYTES, divide_into_buckets
+from truestep.engine.strategies import buckets
+from truestep.engine.strategies.buckets import (
+    BUCKET_BYTES,
+    FIRST_BUCKET_BYTES,
+    GradientBuckets,
+    divide_into_buckets,
+)
+from truestep.engine.strategies.first_message import FirstMessage, RankHead
 
 DTYPES = [torch.float32, torch.float64, torch.bool, torch.int64, torch.complex64, torch.bfloat16]
 TENSORS = st.lists(st.tuples(st.sampled_from(DTYPES), st.lists(st.integers(0, 4), max_size=3)), max_size=12)
@@ -95,3 +102,61 @@ def test_a_rank_asks_the_store_as_often_among_many_as_alone(size):
         thread.join()
     assert {each.num_requests for each in counted} == {3}
     assert all(notes.processes == found[0].processes and len(notes.processes) == size for notes in found)
+
+
+class Layouts:
+    """The buckets of ten layers, of which some train; what is laid out, and which memory there is."""
+
+    def __init__(self, monkeypatch):
+        self.parameters = [torch.nn.Parameter(torch.zeros(100)) for _ in range(10)]
+        weights = SimpleNamespace(parameters=self.parameters, sparse=[], has_half=False)
+        message = FirstMessage(2)
+        message.add(self.parameters)
+        world = SimpleNamespace(size=2, rank=0, sums_on_host=True)
+        self.buckets = GradientBuckets([weights], world, message)
+        self.num_made = 0
+        monkeypatch.setattr(buckets, "divide_into_buckets", self._counted)
+
+    def _counted(self, *given):
+        self.num_made += 1
+        return divide_into_buckets(*given)
+
+    def use(self, frozen, head=None):
+        """Lay out with these layers frozen, as an update does; return the buckets, whose memory is there."""
+        for place, parameter in enumerate(self.parameters):
+            parameter.requires_grad_(place not in frozen)
+        self.buckets._lay_out(head)
+        for bucket in self.buckets._buckets:
+            bucket.make()
+        held = sorted(index for bucket in self.buckets._buckets for index in bucket.indices)
+        assert held == sorted(9 - place for place in {*range(10)} - frozen)  # the last layer is the first
+        return list(self.buckets._buckets)
+
+
+def memory(kept):
+    return sum(each.numel() for bucket in kept for each in bucket.views)
+
+
+@pytest.mark.parametrize("head", [None, RankHead(0, 0, 0, 0, draws=False)])
+def test_weights_that_are_frozen_and_trained_in_turns_are_laid_out_once(monkeypatch, head):
+    layouts = Layouts(monkeypatch)
+    first, second = layouts.use({0, 1, 2}, head), layouts.use({5, 6, 7}, head)
+    for _ in range(3):
+        assert layouts.use({0, 1, 2}, head) == first
+        assert layouts.use({5, 6, 7}, head) == second
+    assert layouts.num_made == 2
+    assert memory(first) == memory(second) == 700  # made once
+
+
+def test_a_layout_that_does_not_come_back_holds_no_memory_and_two_are_kept(monkeypatch):
+    layouts = Layouts(monkeypatch)
+    whole = layouts.use(set())
+    frozen = layouts.use({0, 1})
+    assert (memory(whole), memory(frozen)) == (0, 800)
+    assert layouts.use(set()) == whole
+    assert memory(whole) == 1000
+    layouts.use({3})  # in the place of the one that was used before the last
+    assert layouts.use(set()) == whole
+    assert layouts.num_made == 3
+    assert layouts.use({0, 1}) != frozen
+    assert layouts.num_made == 4

@@ -17,7 +17,8 @@ from torch import nn
 from torch.utils.checkpoint import checkpoint
 
 import truestep as ts
-from truestep.engine.processes.shards import gather_over_ranks
+from truestep.engine.processes.shards import gather_over_ranks, is_divided_over_ranks
+from truestep.engine.processes.world import World
 from truestep.engine.strategies import totals
 from truestep.run import together as starting
 
@@ -518,6 +519,71 @@ def measured_with_empty_batches(run):
     return {"found": torch.tensor(found, dtype=DOUBLE)}
 
 
+def messages():
+    return World.here._num_begun if World.here is not None else 0
+
+
+def frozen_in_turns(run):
+    """Each layer is frozen in turn, and none."""
+    layers = [nn.Linear(4, 4), nn.Tanh(), nn.Linear(4, 3), nn.Linear(3, 1)]
+    net = run.learner(nn.Sequential(*layers), lambda p: torch.optim.SGD(p, lr=0.1))
+    data = run.data(torch.randn(40, 4, generator=generator(9), dtype=DOUBLE), batch_size=4)
+    for batch in run.batches(data):
+        for place, layer in enumerate(net.module):
+            layer.requires_grad_(place != run.step % 4)
+        net.update(lambda rows: net(rows).squeeze(1).square(), batch)
+    return {"weights": [*net.parameters()]}
+
+
+def counted_beforehand(run):
+    """Where nobody knows how many examples the batch has, or `split=` counts otherwise, the ranks tell each other before it."""
+    rows = torch.randn(32, 4, generator=generator(11), dtype=DOUBLE)
+    net = run.learner(nn.Linear(4, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    usual = lambda rows: net(rows).squeeze(1).square()
+    across = lambda columns: net(columns.transpose(0, 1)).squeeze(1).square()
+    kinds = {
+        "known": (rows, usual, {}),
+        "split": (rows, across, {"split": 1}),
+        "stream": (lambda: iter(rows), usual, {}),
+    }
+    num_begun = {}
+    for kind, (source, loss, options) in kinds.items():
+        data = run.data(source, batch_size=7)  # 4 and 3 for two ranks; the last batch has 4
+        counts = []
+        for batch in run.batches(data):
+            before = messages()
+            net.update(loss, batch.transpose(0, 1) if options else batch, **options)
+            counts.append(messages() - before)
+        num_begun[kind] = counts[1:]  # in the first all meet
+    told = int(run.world_size > 1)
+    assert num_begun["split"] == num_begun["stream"] == [each + told for each in num_begun["known"]], (
+        num_begun
+    )
+    return {"weights": [*net.parameters()]}
+
+
+def measured_unasked(run):
+    """Four batches and eight, of which the last leaves a rank without any: who has some is known from the order of the data."""
+    net = run.learner(nn.Sequential(nn.Linear(4, 3), nn.Linear(3, 1)), lambda p: torch.optim.SGD(p, lr=0.1))
+    rows = torch.randn(57, 4, generator=generator(7), dtype=DOUBLE)
+    values = lambda rows: net(rows).squeeze(1).abs()
+    found, asked, meet = [], [], World.meet
+    World.meet = lambda world, what, *numbers: (asked.append(what), meet(world, what, *numbers))[1]
+    try:
+        num_asked = []
+        for number in (25, 57):
+            for source in (rows[:number], lambda number=number: iter(rows[:number])):
+                asked.clear()
+                found.append(net.evaluate(values, run.data(source, batch_size=8)))
+                num_asked.append(asked.count("a batch of an evaluation"))
+    finally:
+        World.meet = meet
+    # of a stream nobody knows
+    is_divided = is_divided_over_ranks(next(net.parameters()))
+    assert num_asked == ([0, 4, 0, 8] if is_divided else [0] * 4), num_asked
+    return {"found": torch.tensor(found, dtype=DOUBLE)}
+
+
 def together(run):
     """One loss of two learners, one of them in bfloat16; only the other's weights can be compared."""
     first = run.learner(nn.Linear(4, 3), lambda p: torch.optim.Adam(p, lr=0.01), name="first")
@@ -672,6 +738,8 @@ CASES = {
         few_rows,
         only_rows,
         computed_again,
+        frozen_in_turns,
+        counted_beforehand,
     )
 }
 OPTIONS = {
@@ -702,6 +770,7 @@ MORE = {
         single_number,
         one_memory,
         other_weights,
+        measured_unasked,
         *APART,
     )
 }

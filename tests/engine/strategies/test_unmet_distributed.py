@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from support.ranks import on_ranks
+from support.ranks import finish, on_ranks, start
 
 PROGRAM = Path(__file__).parent / "unmet_over_ranks.py"
 FEW = (0, 1, 2, 13)
@@ -94,3 +94,23 @@ def test_a_rank_that_fails_or_goes_another_way_is_named(tmp_path, how, models):
     if how == "raises":
         told, raised = (float((tmp_path / f"raised-{rank}").read_text()) for rank in (0, 1))
         assert told - raised < 1
+
+
+HANGS = {
+    "hangs": "did not come to an update of 'critic' within 4 seconds: it is still at work elsewhere",
+    "hangs behind": "did not come to an evaluation with 'critic' within 4 seconds: it is still at work elsewhere",
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("models", MODELS)
+@pytest.mark.parametrize("how", HANGS)
+def test_a_rank_that_hangs_is_named_within_five_seconds_of_the_limit(tmp_path, how, models):
+    """The other one waits for it in an update, or in an evaluation."""
+    survivor, other = finish(start(PROGRAM, "apart", how, models, tmp_path, size=2), 100, hangs=1)
+    assert (survivor.status, other.status) == (1, -9)
+    last = survivor.error.strip().splitlines()[-1]
+    assert re.search(rf"rank 1 \(process \d+ on \S+\) {HANGS[how]}", last), survivor.error[-2000:]
+    came, told = (float((tmp_path / name).read_text()) for name in ("hangs-1", "raised-0"))
+    limit = program().HANGS_SECONDS
+    assert limit - 1 < told - came < limit + 5

@@ -21,6 +21,7 @@ from truestep.engine.strategies import buckets, first_message
 from truestep.run import agreement
 
 NEVER = 99
+HANGS_SECONDS = 4.0  # of a run's `timeout_seconds`
 NUM_MESSAGES = {"small": 1, "norm": 1, "middle": 1, "wide": 3, "wide last": 3}  # of an update
 
 
@@ -162,7 +163,7 @@ def with_norm(model):
     return whole
 
 
-def change_or_fail(how, layer):
+def change_or_fail(how, layer, folder):
     if how == "frozen":
         layer.bias.requires_grad_(False)
     if how == "norm":
@@ -171,11 +172,15 @@ def change_or_fail(how, layer):
         raise ValueError("a bad batch")
     if how == "killed":
         os.kill(os.getpid(), signal.SIGKILL)
+    if how.startswith("hangs"):
+        (folder / "hangs-1").write_text(str(time.time()))
+        time.sleep(120)
 
 
 def apart(how, models, folder):
     """Go another way than the other rank at the third batch, or fail."""
-    run = ts.Run(folder / "apart", progress=False, quiet=True, doctor=False)
+    options = {"timeout_seconds": HANGS_SECONDS} if how.startswith("hangs") else {}
+    run = ts.Run(folder / "apart", progress=False, quiet=True, doctor=False, **options)
     make = with_norm if how == "norm" else network
     first, second = (
         run.learner(make(model), lambda p: torch.optim.SGD(p, lr=1e-4), name=name)
@@ -186,8 +191,8 @@ def apart(how, models, folder):
         for batch in run.batches(rows):
             for net in (first, second):
                 if run.step == 3 and run.rank == 1:
-                    change_or_fail(how, net.module[0])
-                if run.step == 3 and how == "evaluates" and run.rank == 1:
+                    change_or_fail(how, net.module[0], folder)
+                if run.step == 3 and (how, run.rank) in (("evaluates", 1), ("hangs behind", 0)):
                     net.evaluate(lambda part, net=net: net(part).sum(1), rows)
                 elif run.step == 3 and how == "other" and run.rank == 1:
                     second.update(lambda part: second(part).sum(1), batch)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.utils.hooks import RemovableHandle
 
 from truestep.core.accelerator import send_to_device
@@ -74,6 +74,11 @@ class GradientBucket:
         parts = torch.split_with_sizes(whole, self._sizes)
         self.views = [part.view(shape) for part, shape in zip(parts, self._shapes, strict=True)]
 
+    def release(self) -> None:
+        """Let go of the memory, until it is made again."""
+        self._flat, self.views = None, []
+        self.riders = self.heads = torch.empty(0)
+
     def fill(self, gradients: Sequence[Tensor | None]) -> Tensor:
         """Copy the gradients in; zeros where there is none. Return what is to be sent."""
         assert self._flat is not None
@@ -107,6 +112,47 @@ def divide_into_buckets(
     return closed + [together for together in open_ones.values() if together]
 
 
+def _first_of(trained: list[Any], left: int) -> tuple[list[Any], list[Any]]:
+    """Return the parameters whose gradients come first, as many as there are places `left` for, and the others."""
+    for place, (_, parameter) in enumerate(trained):
+        left -= parameter.numel()
+        if left < 0:
+            return trained[:place], trained[place:]
+    return trained, []
+
+
+LayoutKey = tuple[int, tuple[bool, ...]]
+NUM_LAYOUTS = 2  # weights that are frozen and trained in turns
+
+
+class BucketLayouts:
+    """The layouts used last, by which parameters train.
+
+    One that another takes the place of lets go of its memory, unless it has come back before: most never do.
+    """
+
+    def __init__(self) -> None:
+        self._kept: dict[LayoutKey, list[GradientBucket]] = {}
+        self._came_back: set[LayoutKey] = set()
+
+    def find(self, key: LayoutKey, lay_out: Callable[[], list[GradientBucket]]) -> list[GradientBucket]:
+        """Return the buckets of a layout: those that it had when it was used last, or new ones."""
+        for other in self._kept.keys() - self._came_back - {key}:
+            for bucket in self._kept[other]:
+                bucket.release()
+        found = self._kept.pop(key, None)
+        if found is None:
+            while len(self._kept) >= NUM_LAYOUTS:
+                oldest = next(iter(self._kept))
+                self._came_back.discard(oldest)
+                del self._kept[oldest]
+            found = lay_out()
+        else:
+            self._came_back.add(key)
+        self._kept[key] = found
+        return found
+
+
 class GradientBuckets:
     """The buckets of one set of learners, in the order in which gradients usually come: the last parameters first."""
 
@@ -123,7 +169,8 @@ class GradientBuckets:
         self._num_flags = 1 + self.num_parameters  # of the last bucket's riders
         self._can_have_heads = self._find_kind(learners)
         self._has_half = any(weights.has_half for weights in learners)
-        self._laid_out: tuple[int, list[bool]] | None = None
+        self._laid_out: LayoutKey | None = None
+        self._layouts = BucketLayouts()
         self._handles: dict[int, RemovableHandle] = {}
         self._head: RankHead | None = None
         self._agree: Callable[[Sequence[RankHead]], bool] = bool
@@ -189,37 +236,27 @@ class GradientBuckets:
     def _lay_out(self, head: RankHead | None) -> None:
         """Divide the parameters that are trained now among buckets; the same on every rank."""
         self._head = head
-        trains = [parameter.requires_grad for _, parameter in self._owners]
         fixed = 0 if head is None else self._message_numbers
-        if (fixed, trains) == self._laid_out:
+        key = fixed, tuple([parameter.requires_grad for _, parameter in self._owners])
+        if key == self._laid_out:
             return
-        self._laid_out = fixed, trains
-        trained = [
-            (index, each)
-            for (index, (_, each)), is_trained in zip(enumerate(self._owners), trains, strict=True)
-            if is_trained
-        ]
-        self._buckets, first_bytes = [], FIRST_BUCKET_BYTES
-        if head is not None:
-            first, trained = self._first_of(trained)
-            self._buckets, first_bytes = [GradientBucket(first, self._kind)], BUCKET_BYTES
-        self._buckets += [
-            GradientBucket(together, (together[0][1].dtype, together[0][1].device))
-            for together in divide_into_buckets(trained, first_bytes)
-        ]
-        if not self._buckets:  # all are sparse: what rides needs a place all the same
-            self._buckets = [GradientBucket([], self._kind)]
+        self._laid_out = key
+        self._buckets = self._layouts.find(key, self._divided)
         self._bucket_of = {index: bucket for bucket in self._buckets for index in bucket.indices}
         self._follow(self._buckets[:-1])
 
-    def _first_of(self, trained: list[tuple[int, nn.Parameter]]) -> tuple[list[Any], list[Any]]:
-        """Return the parameters whose gradients come first, as many as fit beside the heads, and the others."""
-        left = self._message_numbers - num_head_numbers(self._world.size)
-        for place, (_, parameter) in enumerate(trained):
-            left -= parameter.numel()
-            if left < 0:
-                return trained[:place], trained[place:]
-        return trained, []
+    def _divided(self) -> list[GradientBucket]:
+        trained = [(index, each) for index, (_, each) in enumerate(self._owners) if each.requires_grad]
+        found, first_bytes = [], FIRST_BUCKET_BYTES
+        if self._head is not None:
+            first, trained = _first_of(trained, self._message_numbers - num_head_numbers(self._world.size))
+            found, first_bytes = [GradientBucket(first, self._kind)], BUCKET_BYTES
+        found += [
+            GradientBucket(together, (together[0][1].dtype, together[0][1].device))
+            for together in divide_into_buckets(trained, first_bytes)
+        ]
+        # where all are sparse, what rides needs a place all the same
+        return found or [GradientBucket([], self._kind)]
 
     def _arrived(self, index: int, _: Tensor) -> None:
         """A gradient is complete: its bucket goes when all of it are, and all buckets before it have gone.
