@@ -166,3 +166,16 @@ def test_several_values_of_an_evaluation_are_a_dict_and_losses_a_tensor(tmp_path
         training.net.evaluate(both, training.data)
     with pytest.raises(ts.LossError, match=r"torch\.stack\(losses\)"):
         ts.weighted([1.0, 2.0])
+
+
+def test_what_is_not_kept_yet_and_what_a_loading_returns_say_what_to_write(tmp_path):
+    run = ts.Run(tmp_path, device="cpu", progress=False)
+    with pytest.raises(
+        KeyError, match=r"run\.state has no 'best' yet.*run\.state\.setdefault\('best', value\)"
+    ):
+        _ = run.state["best"]
+    assert run.state.get("best") is None
+    assert "best" not in run.state
+    loaded = ts.load_weights(nn.Linear(1, 1), nn.Linear(1, 1).state_dict())
+    with pytest.raises(ts.OptionError, match=r"ts\.load_weights\(net, source\) on a line of its own"):
+        loaded(torch.ones(1, 1))

@@ -72,7 +72,8 @@ def test_a_number_that_moves_the_other_way_throughout_is_told_once(values, mode,
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         for value in values if mode == "max" else [-value for value in values]:
-            early.step(value)
+            if early.step(value):
+                break
             if restarts:
                 state, early = early.state_dict(), ts.EarlyStopping(**options)
                 early.load_state_dict(state)
@@ -96,7 +97,8 @@ def test_a_number_that_moves_the_other_way_throughout_is_told_once(values, mode,
 def test_a_number_without_a_way_or_with_a_better_value_is_told_nothing(values, patience):
     early = ts.EarlyStopping(patience=patience, mode="min")
     for value in values:
-        early.step(value)
+        if early.step(value):
+            break
 
 
 @pytest.mark.parametrize("value", [0.5, torch.tensor(0.5), torch.tensor([0.5]), "0.5"])
@@ -153,6 +155,20 @@ def test_a_run_that_was_interrupted_counts_on(tmp_path):
         trained(tmp_path / "cut", stop_after=5)
     assert whole == [0, 1, 2, 3]
     assert trained(tmp_path / "cut", stop_after=None)[-1] == 3
+
+
+def test_a_stop_that_nothing_follows_is_told_once():
+    early = ts.EarlyStopping(patience=1, mode="min")
+    assert not early.step(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert early.step(1.0)
+    with pytest.warns(UserWarning, match=r"has said to stop and is given the next value.*run\.finish\(\)"):
+        assert early.step(1.0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert early.step(1.0)
+        assert not early.step(0.5)
 
 
 def ends_early(tmp_path, decide):

@@ -4,7 +4,9 @@
 import difflib
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
-from typing import Any
+from typing import Any, NoReturn
+
+from truestep.core.errors import OptionError
 
 Shape = tuple[int, ...]
 WRAPPERS = ("module", "_orig_mod")  # put into names by DataParallel and DDP, and by torch.compile
@@ -59,6 +61,13 @@ class Differences:
 
     def __str__(self) -> str:
         return "\n".join(map(str, (*self.missing, *self.unexpected, *self.reshaped))) or "no differences"
+
+    def __call__(self, *_: object, **__: object) -> NoReturn:
+        """Say what to write, as a module that was loaded is called."""
+        raise OptionError(
+            "ts.load_weights fills the module that it is given, and returns what did not fit. Write "
+            "ts.load_weights(net, source) on a line of its own, and call net."
+        )
 
     def to_dict(self) -> dict[str, Any]:
         """Return the differences as JSON values."""

@@ -36,6 +36,8 @@ class EarlyStopping(HelpfulAttributes):
         self.best: float | None = None
         self.waited = 0
         self._worst: float | None = None
+        self._is_told = False
+        self._has_ended = False  # the last step has said to stop
         self._worsened = 0  # how often a value was the worst so far, as long as none has beaten the first
 
     def __call__(self, *_: object) -> NoReturn:
@@ -49,6 +51,8 @@ class EarlyStopping(HelpfulAttributes):
     def step(self, value: SupportsFloat) -> bool:
         """Take the metric's next value, a number or a tensor of one element; return whether to stop."""
         number = _as_float(value)
+        if self._has_ended:
+            self._tell_of_going_on()
         first, before = self.best is None, self._worst
         if self._is_better(number):
             self.best, self.waited, self._worst, self._worsened = number, 0, number if first else None, 0
@@ -58,7 +62,8 @@ class EarlyStopping(HelpfulAttributes):
                 self._worst, self._worsened = number, self._worsened + 1
         if self.waited == self.patience and self._worsened > max(1, self.waited // 2):
             self._tell_of_direction()
-        return self.waited >= self.patience
+        self._has_ended = self.waited >= self.patience
+        return self._has_ended
 
     def state_dict(self) -> dict[str, Any]:
         """Return what is counted, as JSON values."""
@@ -70,6 +75,14 @@ class EarlyStopping(HelpfulAttributes):
         self.best, self.waited = state["best"], state["waited"]
         self._worst, self._worsened = state.get("worst"), state.get("worsened", 0)
 
+    def _tell_of_going_on(self) -> None:
+        if not self._is_told:
+            self._is_told = True
+            warn_user(
+                "early.step has said to stop and is given the next value: the training goes on, since nothing ends the loop. Write "
+                "if early.step(valid_loss): run.finish(), or break in a loop of your own."
+            )
+
     def _tell_of_direction(self) -> None:
         assert self.best is not None
         assert self._worst is not None
@@ -77,7 +90,7 @@ class EarlyStopping(HelpfulAttributes):
             ("rises", "max", "an accuracy") if self.mode == "min" else ("falls", "min", "a loss")
         )
         warn_user(
-            f"ts.EarlyStopping(patience={self.patience}, mode={self.mode!r}) ends the training after {self.waited} values, none of "
+            f"ts.EarlyStopping(patience={self.patience}, mode={self.mode!r}) says to stop after {self.waited} values, none of "
             f"which has beaten the first: the number {way}, from {number_text(self.best)} to {number_text(self._worst)}, and "
             f"mode={self.mode!r} counts that as worse. If that is better, as of {such}, write mode={other!r}; if not, the "
             "training did not help."

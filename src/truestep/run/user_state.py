@@ -37,6 +37,12 @@ class RunStateValues(dict[str, Any]):
 
     __slots__ = ()
 
+    def __missing__(self, name: Any) -> NoReturn:
+        raise KeyError(
+            f"run.state has no {name!r} yet: a run that begins has none of its names. Write run.state.setdefault({name!r}, value) "
+            "before the loop"
+        )
+
     def __getattr__(self, name: str) -> NoReturn:
         # a protocol that somebody asks for is not there, without more words
         said = name if name.startswith("__") else _STATE_IS_DICT.format(written=f"run.state[{name!r}]")
