@@ -19,6 +19,8 @@ def test_weights_that_need_a_gradient_are_refused(make_learner):
     with pytest.raises(ts.LossError, match=r"ts\.weighted\(values \* weights\)"):
         net.update(lambda x: ts.weighted(net(x)[:, 0], net(x)[:, 1].sigmoid()), X)
     with pytest.raises(ts.LossError, match="need a gradient"):
+        ts.weighted(torch.ones(2, requires_grad=True), nn.Parameter(torch.ones(2)))
+    with pytest.raises(ts.LossError, match=r"in each other's place.*ts\.weighted\(losses, weights\)"):
         ts.weighted(torch.ones(2), nn.Parameter(torch.ones(2)))
     net.update(lambda x: ts.weighted(net(x)[:, 0], net(x)[:, 1].sigmoid().detach()), X)
 
