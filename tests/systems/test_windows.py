@@ -175,7 +175,8 @@ COMMANDS = {
     "doctor mistake.py": 1,
     "env": 0,
     "gpus": 3,
-    "explain mistake.py": 1,
+    "explain mistake.py": 2,
+    "explain mistake.log": 1,
     "checks LOSS001": 0,
     "train digits --epochs 1 --out runs/digits": 0,
     "runs": 2,
@@ -195,7 +196,8 @@ def test_commands_end_as_elsewhere_behind_a_pipe_of_cp1252(tmp_path, command):
             net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
             for _ in run.steps(3):
                 net.update(lambda rows: net(rows).square().squeeze(1), torch.ones(2, 2))
-    (tmp_path / "mistake.py").write_bytes(b"\xef\xbb\xbf" + MISTAKE.replace("\n", "\r\n").encode())
+    for name in ("mistake.py", "mistake.log"):
+        (tmp_path / name).write_bytes(b"\xef\xbb\xbf" + MISTAKE.replace("\n", "\r\n").encode())
     ended = subprocess.run(
         [sys.executable, "-m", "truestep", *command.split()],
         cwd=tmp_path,
