@@ -20,6 +20,15 @@ def tree_leaves(tree: Any, path: Path = ()) -> Iterator[tuple[Path, Any]]:
         yield path, tree
 
 
+def own_attributes(value: object) -> dict[str, Any]:
+    """Return what an object holds by name; nothing is asked for that could run code of its own, such as a lazy `__getattr__`."""
+    try:
+        held = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return {}
+    return held if isinstance(held, dict) else {}
+
+
 def map_tree_leaves(change: Callable[[Any], Any], tree: Any) -> Any:
     """Return dicts, lists and plain tuples like those of a tree, each leaf changed."""
     if isinstance(tree, Mapping):

@@ -5,7 +5,7 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from inspect import isfunction, ismethod
 from pathlib import Path
-from types import CodeType
+from types import CodeType, FunctionType
 from typing import TYPE_CHECKING, Any
 
 from torch import nn
@@ -78,47 +78,46 @@ _AVERAGED_IN_LOSS = (
 def _other_learners(loss: Any, learners: "Sequence[LearnerParts]") -> list[str]:
     """Return the names under which the loss reads learners that this update does not train."""
     own = {id(each) for each in learners}
-    parts = {name: getattr(value, "_parts", None) for name, value in _variables_of(loss)}
-    return list(
-        dict.fromkeys(name for name, each in parts.items() if each is not None and id(each) not in own)
-    )
+    variables = [pair for each in _functions_of(loss) for pair in _variables_of(each).items()]
+    parts = [(name, getattr(value, "_parts", None)) for name, value in variables if _is_ours(value)]
+    return list(dict.fromkeys(name for name, each in parts if each is not None and id(each) not in own))
 
 
-def _variables_of(function: Any, depth: int = 0) -> Iterator[tuple[str, Any]]:
-    """Yield the variables that a function reads, and the functions that it calls."""
-    function = function.__func__ if ismethod(function) else function
-    if not isfunction(function) or depth >= _DEEPEST or not _is_users(function.__code__):
-        return
-    variables = closure_variables(function)
-    for name, value in {**variables.globals, **variables.nonlocals}.items():
-        if type(value).__module__.startswith("truestep."):
-            yield name, value
-        else:
-            yield from _variables_of(value, depth + 1)
-
-
-def codes_of_loss(function: Any, depth: int = 0) -> Iterator[CodeType]:
+def codes_of_loss(function: Any) -> Iterator[CodeType]:
     """Yield the code of a function, of those that it reads, and of the forwards of a model of the user's."""
+    return (each.__code__ for each in _functions_of(function))
+
+
+def _functions_of(function: Any, depth: int = 0) -> Iterator[FunctionType]:
+    """Yield a function of the user's and those that it reads, within partials and decorators too, and forwards of models."""
     if type(function) is partial:
         for each in (function.func, *function.args):
-            yield from codes_of_loss(each, depth)
+            yield from _functions_of(each, depth)
         return
-    if type(function).__module__.startswith("truestep.") or type(function) is type:
+    if _is_ours(function) or type(function) is type:
         return  # a learner answers no question of what it is
     if isinstance(function, nn.Module):
         forwards = {type(each).forward for each in function.modules()}
-        yield from (each.__code__ for each in forwards if isfunction(each) and _is_users(each.__code__))
+        yield from (each for each in forwards if isfunction(each) and _is_users(each.__code__))
         return
     function = function.__func__ if ismethod(function) else function
     function = function if isfunction(function) else vars(type(function)).get("__call__")
     if not isfunction(function) or depth >= _DEEPEST or not _is_users(function.__code__):
         return
-    yield function.__code__
+    yield function
     if (wrapped := getattr(function, "__wrapped__", None)) is not None:
-        yield from codes_of_loss(wrapped, depth + 1)
+        yield from _functions_of(wrapped, depth + 1)
+    for value in _variables_of(function).values():
+        yield from _functions_of(value, depth + 1)
+
+
+def _variables_of(function: FunctionType) -> dict[str, Any]:
     variables = closure_variables(function)
-    for value in {**variables.globals, **variables.nonlocals}.values():
-        yield from codes_of_loss(value, depth + 1)
+    return {**variables.globals, **variables.nonlocals}
+
+
+def _is_ours(value: Any) -> bool:
+    return type(value).__module__.startswith("truestep.")
 
 
 def _is_users(code: CodeType) -> bool:

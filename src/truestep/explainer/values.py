@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
+from truestep.core.trees import own_attributes
+
 _HIDDEN = (types.ModuleType, types.FunctionType, types.BuiltinFunctionType, types.MethodType, type)
 
 
@@ -169,7 +171,7 @@ def _picks_tensor(node: ast.Subscript, names: Mapping[str, Any], more: Mapping[s
 
 def attribute_at_crash(owner: Any, name: str) -> tuple[bool, Any]:
     """Look an attribute up where it is stored, so that no property or __getattr__ runs."""
-    stored = _attributes(owner)
+    stored = own_attributes(owner)
     if name in stored:
         return True, stored[name]
     if is_layer_at_crash(owner):
@@ -177,11 +179,3 @@ def attribute_at_crash(owner: Any, name: str) -> tuple[bool, Any]:
             if name in stored.get(part, {}):
                 return True, stored[part][name]
     return False, None
-
-
-def _attributes(owner: Any) -> dict[str, Any]:
-    try:
-        found = object.__getattribute__(owner, "__dict__")
-    except AttributeError:
-        return {}
-    return found if isinstance(found, dict) else {}

@@ -15,6 +15,7 @@ import torch
 from torch.utils.data import DataLoader
 
 from truestep.core.tensor_bytes import times_written
+from truestep.core.trees import own_attributes
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 
@@ -50,7 +51,7 @@ class WrittenData:
         """The body of an epoch is done."""
         held, self._held = self._held, {}
         for each in held.values():
-            now = _attributes(each.holder).get(each.name)
+            now = own_attributes(each.holder).get(each.name)
             if (
                 now is not None
                 and _mark(now) != each.mark
@@ -65,7 +66,7 @@ class WrittenData:
     def _is_kept(self, held: _HeldValues, now: Any) -> bool:
         """Whether run.track or run.state has it: the user's own code brings it to where it was."""
         tracked = [*self._run.tracked.objects()]
-        tracked += [value for each in tracked for value in _attributes(each).values()]
+        tracked += [value for each in tracked for value in own_attributes(each).values()]
         return any(each is held.holder or each is now for each in tracked) or any(
             _are_equal(each, now) for each in self._run.user.values()
         )
@@ -77,22 +78,13 @@ def _values_of(data: Any, depth: int = 0) -> Iterator[tuple[Any, str, Any]]:
         return
     if isinstance(data, DataLoader):
         data = data.dataset
-    for name, value in _attributes(data).items():
+    for name, value in own_attributes(data).items():
         if _are_values(value):
             yield data, name, value
         parts = value if isinstance(value, list | tuple) and len(value) <= _MOST_PARTS else (value,)
         for part in parts:
             if hasattr(type(part), "__getitem__") and not isinstance(part, torch.Tensor):
                 yield from _values_of(part, depth + 1)
-
-
-def _attributes(value: Any) -> dict[str, Any]:
-    """Return what an object holds, without a word to code of its own, such as a lazy `__getattr__`."""
-    try:
-        held = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return {}
-    return held if isinstance(held, dict) else {}
 
 
 def _are_values(value: Any) -> bool:

@@ -2,7 +2,7 @@
 """What a loader's data set holds, beside what it gives: rows that no index reads, and maps that are not inverse."""
 
 import pickle
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from hashlib import sha256
 from typing import Any, NamedTuple
 
@@ -70,13 +70,9 @@ def _length(data: Any) -> int | None:
 def _rows_held(data: Any, length: int) -> Iterator[tuple[str, Any]]:
     """Yield the tables that a data set holds, by name: as long as it says that it is."""
     for name, value in getattr(data, "__dict__", {}).items():
-        parts = (
-            value.items()
-            if isinstance(value, Mapping)
-            else enumerate(value)
-            if isinstance(value, tuple)
-            else ()
-        )
+        parts: Iterable[tuple[Any, Any]] = enumerate(value) if isinstance(value, tuple) else ()
+        if isinstance(value, Mapping):
+            parts = value.items()
         for part, each in ((name, value), *((f"{name}[{key!r}]", each) for key, each in parts)):
             if (
                 isinstance(each, (Tensor, np.ndarray))
@@ -125,8 +121,7 @@ def _changes(data: Any, table: Any, index: int, rows: slice) -> bool:
 
 
 def _digest(value: Any) -> str:
-    plain = value.detach().numpy() if isinstance(value, Tensor) else value
-    return sha256(pickle.dumps(_plain(plain))).hexdigest()
+    return sha256(pickle.dumps(_plain(value))).hexdigest()
 
 
 def _plain(value: Any) -> Any:

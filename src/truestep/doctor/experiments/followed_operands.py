@@ -9,11 +9,11 @@ from typing import Any, Self
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import frame_of_user, is_library_file
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -43,7 +43,7 @@ _ROUNDINGS = 8
 _TWO = 2
 
 
-class FollowedOperands(TorchFunctionMode):
+class FollowedOperands(StepFollower):
     """Within it conditions and pairs of operands are followed until a backward.
 
     Args:
@@ -74,7 +74,6 @@ class FollowedOperands(TorchFunctionMode):
         self._bounded: dict[int, tuple[weakref.ref[Tensor], str]] = {}  # values, and what gave them
         self._spread: dict[int, weakref.ref[Tensor]] = {}  # views with an axis more than what they are of
         self._sided: dict[str, str] = {}
-        self._rests = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -98,15 +97,6 @@ class FollowedOperands(TorchFunctionMode):
         WatchWrappers().function(torch.autograd, "grad", self.gradient)
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
-
-    def goes_backward(self, roots: Sequence[Any]) -> None:
-        """Follow nothing while gradients are computed."""
-        del roots
-        self._rests = True
-
-    def went_backward(self) -> None:
-        """Follow values again."""
-        self._rests = False
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of all that was found."""

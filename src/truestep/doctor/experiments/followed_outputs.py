@@ -7,11 +7,11 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.runtime.operations import watched_operation_tensors
 
 _LEAST_NUMBERS = 8
@@ -24,7 +24,7 @@ class _Meeting(NamedTuple):
     line: str
 
 
-class FollowedOutputs(TorchFunctionMode):
+class FollowedOutputs(StepFollower):
     """Within it outputs are followed until a backward.
 
     Attributes:
@@ -37,7 +37,6 @@ class FollowedOutputs(TorchFunctionMode):
         super().__init__()
         self.pushed: list[tuple[str, float, float]] = []
         self.num_met = 0
-        self._rests = False
         self._met: list[_Meeting] = []
 
     def __torch_function__(
@@ -50,7 +49,7 @@ class FollowedOutputs(TorchFunctionMode):
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Keep the gradients of what the whole loss is computed from."""
-        self._rests = True
+        super().goes_backward(roots)
         self._met = [each for each in self._met if _is_all(each.output, roots)]
         self.num_met += len(self._met)
         for each in self._met:
@@ -67,7 +66,8 @@ class FollowedOutputs(TorchFunctionMode):
             least = _LEAST_SHARE * float(found.abs().mean())
             if at_one > least and at_zero < -least:
                 self.pushed.append((each.line, at_one, at_zero))
-        self._met, self._rests = [], False
+        self._met = []
+        super().went_backward()
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of the outputs."""

@@ -8,11 +8,11 @@ from typing import Any, Self
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_hook, register_module_forward_pre_hook
-from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import is_library_file
 from truestep.core.trees import tree_leaves
 from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.relations.trials.cuts import inner_nodes
 from truestep.doctor.runtime.frames import watched_user_place
 
@@ -36,7 +36,7 @@ class _Call:
     results: list[LayerResult] = field(default_factory=list)
 
 
-class FollowedResults(TorchFunctionMode):
+class FollowedResults(StepFollower):
     """Within it each result is followed until a backward.
 
     Args:
@@ -53,7 +53,6 @@ class FollowedResults(TorchFunctionMode):
         self._calls: list[_Call] = []
         self._dropped: list[LayerResult] = []  # by the forward that called for them
         self._used: set[int] = set()
-        self._rests = False
 
     def __enter__(self) -> Self:
         register_module_forward_pre_hook(self._before)
@@ -70,7 +69,7 @@ class FollowedResults(TorchFunctionMode):
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Note what is lost by now; what a backward computes anew is not followed."""
-        self._rests = True
+        super().goes_backward(roots)
         reached = inner_nodes([each for each in roots if isinstance(each, Tensor)])
         waiting, self._dropped = self._dropped, []
         while waiting:
@@ -79,10 +78,6 @@ class FollowedResults(TorchFunctionMode):
             is_lost = id(each.value) not in self._used and each.value.grad_fn not in reached
             if is_lost and sys.getrefcount(each.value) <= _OWN_REFERENCES and told not in self.lost:
                 self.lost.append(told)
-
-    def went_backward(self) -> None:
-        """Follow results again."""
-        self._rests = False
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of the layers whose results are lost."""

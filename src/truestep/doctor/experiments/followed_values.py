@@ -11,12 +11,12 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from truestep.core.call_site import name_never_read, start_of_statement
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 
 # they give the same numbers, or none of what they are given
@@ -48,7 +48,7 @@ class _UnreadValue:
     parameters: tuple[str, ...]  # that it is computed from
 
 
-class FollowedValues(TorchFunctionMode):
+class FollowedValues(StepFollower):
     """Within it values are followed until a backward.
 
     Args:
@@ -67,7 +67,6 @@ class FollowedValues(TorchFunctionMode):
         self._found: list[_UnreadValue] = []
         self._figures: dict[int, weakref.ref[Tensor]] = {}  # computed from what has a graph, without one
         self._statements: dict[int, tuple[weakref.ref[Tensor], _Statement]] = {}  # that computed it
-        self._rests = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -85,17 +84,12 @@ class FollowedValues(TorchFunctionMode):
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Note what is not read; beside the loss, where the loop itself computes it, figures are for readers."""
-        del roots
-        self._rests = True
+        super().goes_backward(roots)
         found, self._found = self._found, []
         loops = set(_codes_of_stack())
         for each in found:
             if not (each.is_figure and each.code in loops):
                 self.unread[each.told] = list(each.parameters)
-
-    def went_backward(self) -> None:
-        """Follow values again."""
-        self._rests = False
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of the names that are never read."""

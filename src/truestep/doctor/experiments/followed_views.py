@@ -7,11 +7,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.experiments.outcome import ChildOutcome
+from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.runtime.operations import watched_operation_tensors
 
 # they put other numbers in the place of those that were there, where sums and products go on from them
@@ -38,7 +38,7 @@ class _View(NamedTuple):
     span: tuple[int, int]  # of memory
 
 
-class FollowedViews(TorchFunctionMode):
+class FollowedViews(StepFollower):
     """Within it views are followed until a backward.
 
     Args:
@@ -56,7 +56,6 @@ class FollowedViews(TorchFunctionMode):
         self._apart = apart
         self._views: dict[int, _View] = {}
         self._changed: dict[int, tuple[weakref.ref[Tensor], str]] = {}  # that another view wrote to
-        self._rests = False
 
     def __torch_function__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -76,15 +75,6 @@ class FollowedViews(TorchFunctionMode):
             if isinstance(result, Tensor) and given and result is not given[0]:
                 self._note(result, given[0])
         return result
-
-    def goes_backward(self, roots: Sequence[Any]) -> None:
-        """Follow nothing while gradients are computed."""
-        del roots
-        self._rests = True
-
-    def went_backward(self) -> None:
-        """Follow views again."""
-        self._rests = False
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of the lines."""

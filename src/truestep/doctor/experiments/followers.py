@@ -11,13 +11,12 @@ from truestep.doctor.experiments.followed_outputs import FollowedOutputs
 from truestep.doctor.experiments.followed_results import FollowedResults
 from truestep.doctor.experiments.followed_values import FollowedValues
 from truestep.doctor.experiments.followed_views import FollowedViews
-
-Follower = FollowedResults | FollowedValues | FollowedOperands | FollowedOutputs | FollowedViews
+from truestep.doctor.experiments.step_follower import StepFollower
 
 
 def followers_of(
     change: Change, layers: Mapping[str, nn.Module], parameters: Mapping[str, Tensor]
-) -> list[Follower]:
+) -> list[StepFollower]:
     """Return what a child follows its operations with, for what is asked besides."""
     if change.follows_results:
         return [FollowedResults(layers), FollowedValues(parameters, change.spoiled)]

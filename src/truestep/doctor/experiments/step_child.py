@@ -18,7 +18,7 @@ from truestep.doctor.experiments.changes import Change
 from truestep.doctor.experiments.counts import CountsOfStep
 from truestep.doctor.experiments.data_uses import DataUse, DataUses
 from truestep.doctor.experiments.first_use import CallsCounted, FirstUse
-from truestep.doctor.experiments.followers import Follower, followers_of
+from truestep.doctor.experiments.followers import followers_of
 from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.held_constants import HeldConstants
@@ -29,6 +29,7 @@ from truestep.doctor.experiments.opened_cuts import OpenedCuts
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_gradients
 from truestep.doctor.experiments.own_backward import own_backward_of
 from truestep.doctor.experiments.sight import DataSight
+from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples, UnclearExamplesError
 from truestep.doctor.relations.mixing import RowRecord
@@ -94,7 +95,7 @@ class StepChild:
         self._rows: RowRecord | None = None
         self._cuts: GraphCuts | None = None
         self._opened: OpenedCuts | None = None
-        self._followers: list[Follower] = []
+        self._followers: list[StepFollower] = []
         self._first_use: FirstUse | None = None
         self._uses: DataUses | None = None
         self._constants = HeldConstants(factors) if change.holds_constants else None

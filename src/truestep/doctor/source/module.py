@@ -12,7 +12,7 @@ from truestep.doctor.source import questions
 from truestep.doctor.source.apart import parsed_apart
 from truestep.doctor.source.kind_of import ExpressionKinds
 from truestep.doctor.source.names import Class, Index, Node, Scope, SourceBinder, dotted
-from truestep.doctor.source.questions import Follower, WholeProgram
+from truestep.doctor.source.questions import OperationFollower, WholeProgram
 from truestep.doctor.source.resolving import Resolver
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ class SourceModule:
         text: str,
         path: str = "<text>",
         resolver: Resolver | None = None,
-        follower: Follower | None = None,
+        follower: OperationFollower | None = None,
     ) -> None:
         self.path = path
         self.text = text

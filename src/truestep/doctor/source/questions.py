@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 Answer = TypeVar("Answer")
 
 
-class Follower(Protocol):
+class OperationFollower(Protocol):
     """Knows in which order things happen in the whole program."""
 
     def traces_of(self, module: "SourceModule") -> "list[Trace]":
@@ -55,7 +55,7 @@ class Follower(Protocol):
 class WholeProgram:
     """One file with all that it is connected with by imports, the order of what happens there, and answers about all of it."""
 
-    def __init__(self, file: "SourceModule", follower: Follower | None) -> None:
+    def __init__(self, file: "SourceModule", follower: OperationFollower | None) -> None:
         self.file = file
         self._follower = follower
 

@@ -12,6 +12,8 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
+from truestep.core.trees import own_attributes
+
 MOST_OBJECTS = 500  # that are looked at: a data set may hold a million of anything
 MOST_MEMBERS = 64  # of a list or dict that is looked into
 _PLAIN = (str, bytes, int, float, complex, type(None), type)
@@ -81,15 +83,7 @@ def _children_without_code(value: Any) -> Iterator[Any]:
         yield from (cell.cell_contents for cell in value.__closure__ or () if _is_full(cell))
     elif isinstance(value, MethodType):
         yield value.__self__
-    yield from _attributes_of(value)
-
-
-def _attributes_of(value: Any) -> Sequence[Any]:
-    try:
-        attributes = object.__getattribute__(value, "__dict__")
-    except AttributeError:
-        return ()
-    return [*attributes.values()] if isinstance(attributes, dict) else ()
+    yield from [*own_attributes(value).values()]
 
 
 def _is_full(cell: CellType) -> bool:
