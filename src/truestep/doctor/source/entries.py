@@ -72,7 +72,7 @@ class ProgramEntries:
         """Return what happens from one place."""
         if root not in self._traces:
             self._traces[root] = found = self.tracer.worlds_of(root)
-            loops = [loop for trace in found if trace.complete for loop in trace.training_loops()]
+            loops = [loop for trace in found if trace.complete for loop in trace.learning_loops()]
             training = {frame.node for loop in loops for frame in loop.path if frame.kind == "loop"}
             functions = frozenset(self.tracer.entered & self.tracer.eventful)
             self._reached[root] = EntryReach(functions, frozenset(training))

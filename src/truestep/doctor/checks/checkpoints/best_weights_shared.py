@@ -13,6 +13,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, is_none, method_of, walk
 from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.shared_weights import GIVING_WEIGHTS, KeptWeights, kept_weights, kind_of_owner
 from truestep.doctor.source.values import constant
 
 _STAYS = ("torch.cuda.", "isinstance", "hasattr", "getattr")  # what these say is the same in each iteration
@@ -52,45 +53,50 @@ class BestWeightsShared(SourceCheck):
     """
 
     code = "SAVE013"
-    words = ("state_dict",)
+    words = GIVING_WEIGHTS
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
         training = module.program.training_loops()
-        for call in module.method_calls("state_dict"):
-            target = _kept_under(module, call)
-            assert isinstance(call.func, ast.Attribute)
-            around = [each for each in module.ancestors(call) if each in training]
+        for kept in kept_weights(module):
+            around = [each for each in module.ancestors(kept.node) if each in training]
             # what an outer loop makes anew is trained in the inner ones alone
-            loops = list(takewhile(partial(_trains_on, module, call.func.value), around))
-            if target is None or (around and not loops):
+            loops = list(takewhile(partial(_trains_on, module, kept.model), around))
+            if around and not loops:
                 continue
-            kind = module.kind(call.func.value)  # a schedule's and a scaler's are numbers
             is_kept = (
-                _is_read_after(module, loops[-1], call, target)
+                _is_read_after(module, loops[-1], kept.node, kept.name)
                 if loops
-                else _is_loaded_later(module, call, target)
+                else _is_loaded_later(module, kept.node, kept.name)
             )
+            kind = kind_of_owner(module, kept.model)  # a schedule's and a scaler's are numbers
             if kind not in ("scheduler", "scaler") and is_kept:
-                known = kind in ("module", "ddp")
-                held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
-                text = f"{target!r} holds {held} themselves: each later step changes it."
-                severity = BUG if known else RISK
-                by_count = bool(loops) and _is_by_count(module, loops[-1], call)
-                yield At(call, text, QUESTION if by_count else severity)
+                by_count = bool(loops) and _is_by_count(module, loops[-1], kept.node)
+                severity = BUG if kind in ("module", "ddp") else RISK
+                yield At(kept.node, _text(kept, kind), QUESTION if by_count else severity)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep a copy, where the file has the module for it."""
-        if "copy" not in imported_names(module):
+        can_be_copied = not isinstance(node, ast.Call) or method_of(node) == "state_dict"
+        if (
+            "copy" not in imported_names(module) or not can_be_copied
+        ):  # what parameters() gives is gone through once
             raise SourceRewriteError
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
+
+
+def _text(kept: KeptWeights, kind: str | None) -> str:
+    if kept.node is kept.model:
+        return f"{kept.name!r} is the model itself, and no copy: each later step changes it."
+    held = "the optimizer's averages" if kind == "optimizer" else "the parameters"
+    return f"{kept.name!r} holds {held} themselves: each later step changes it."
 
 
 def _trains_on(module: SourceModule, model: ast.expr, loop: ast.AST) -> bool:
     return not is_made_anew(module, loop, model)
 
 
-def _is_by_count(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
+def _is_by_count(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:
     """Tell `if epoch % 5 == 0:`: a state of now and then is kept, perhaps the last, and no best one."""
     around = [each for each in _tests_around(module, loop, call) if _may_change(module, loop, each)]
     parts = [part for each in around for part in walk(each)]
@@ -98,7 +104,7 @@ def _is_by_count(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
     return bool(tests) and all(any(counted_loops(module, each) for each in _sides(test)) for test in tests)
 
 
-def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
+def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:
     """Tell `if phase == "val":` of a loop over phases and no other test: what is kept is the last of each epoch."""
     above, tests = list(module.ancestors(call)), _tests_around(module, loop, call)
     phases = [
@@ -115,7 +121,7 @@ def _is_by_phase(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
     )
 
 
-def _tests_around(module: SourceModule, loop: ast.AST, call: ast.Call) -> list[ast.expr]:
+def _tests_around(module: SourceModule, loop: ast.AST, call: ast.expr) -> list[ast.expr]:
     """Return the tests within a loop that decide whether a statement runs."""
     above = list(module.ancestors(call))
     return [each.test for each in above[: above.index(loop)] if isinstance(each, ast.If)]
@@ -148,9 +154,10 @@ def _moved(call: ast.Call) -> ast.expr | None:
     return call.func.value if is_move and isinstance(call.func, ast.Attribute) else None
 
 
-def _is_moved_and_back(module: SourceModule, loop: ast.AST, call: ast.Call) -> bool:
+def _is_moved_and_back(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:
     """Tell a state that is taken on the CPU, before the model goes back to a card: there it gets new parameters."""
-    assert isinstance(call.func, ast.Attribute)
+    if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
+        return False
     block = module.parents[module.statement(call)]
     moves = [
         (each, moved)
@@ -183,37 +190,7 @@ def _sides(test: ast.Compare) -> list[ast.expr]:
     return [left, *test.comparators]
 
 
-def _kept_under(module: SourceModule, call: ast.Call) -> str | None:
-    """Return the name that keeps the dict itself, be it in a tuple or under a key."""
-    statement = module.statement(call)
-    if not isinstance(statement, ast.Assign) or len(statement.targets) != 1:
-        return None
-    target = statement.targets[0]
-    pairs = [(target, statement.value)]
-    if isinstance(target, ast.Tuple) and isinstance(statement.value, ast.Tuple):
-        pairs = list(zip(target.elts, statement.value.elts, strict=False))
-    for left, right in pairs:
-        if any(each is call for each in _held(right)):
-            return dotted(left.value if isinstance(left, ast.Subscript) else left)
-    return None
-
-
-def _held(value: ast.expr) -> Iterator[ast.expr]:
-    """Yield what a display keeps as it is: `{"model": net.state_dict()}`, `dict(model=...)`."""
-    yield value
-    parts: list[ast.expr] = []
-    match value:
-        case ast.Dict():
-            parts = value.values
-        case ast.Tuple() | ast.List():
-            parts = value.elts
-        case ast.Call(func=ast.Name(id="dict")):
-            parts = [word.value for word in value.keywords]
-    for part in parts:
-        yield from _held(part)
-
-
-def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: str) -> bool:
+def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.expr, name: str) -> bool:
     """Tell whether the name is read behind the loop, or in a later iteration; not at once, nor under the same test."""
     scope, end = module.scope(call), getattr(loop, "end_lineno", 0)
     block = module.parents[module.statement(call)]
@@ -227,7 +204,7 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.Call, name: st
     return any(_may_be(module, each, module.statement(call)) for each in later)
 
 
-def _is_loaded_later(module: SourceModule, call: ast.Call, target: str) -> bool:
+def _is_loaded_later(module: SourceModule, call: ast.expr, target: str) -> bool:
     """Tell a method that a training loop calls: under a test it keeps the dict in an attribute, which is loaded elsewhere."""
     method, name = module.enclosing(call, ast.FunctionDef), target.removeprefix("self.")
     if method is None or not target.startswith("self.") or not name.isidentifier():
