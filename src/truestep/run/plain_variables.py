@@ -12,17 +12,20 @@ from collections.abc import Iterator
 from types import FrameType
 from typing import Any
 
+import numpy as np
 import torch
 
 from truestep.core.frames import is_library_file
 from truestep.run.loop_flow import LoopPiece
+from truestep.run.loop_reach import carried_into_training
 from truestep.run.state import RunState
-from truestep.run.unkept_variables import is_run_state, pieces_of_running_loops
+from truestep.run.unkept_variables import is_run_state, pieces_called, pieces_of_running_loops
 from truestep.run.written_names import Loop, WrittenNames, loops_around, source_tree
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _PLACES = re.compile(r"\.(step|epoch)\b(?!\()|\btime\b|\bperf_counter\b|\bmonotonic\b")
 """What only grows: the newest of it is no best one, and begins anew by right."""
+_FIRST = 4  # of the parts of a value, as of their parts, that are looked at
 _Written = ast.Name | ast.Attribute | ast.Subscript
 
 
@@ -41,13 +44,31 @@ class PlainVariables:
         if any(is_run_state(node, piece) for piece in pieces for node in piece.nodes):
             return  # what goes in and out there is not followed
         found = dict.fromkeys(text for piece in pieces for text in self._kept_by_hand(piece))
-        if found:
-            first = re.sub(r"\W+", "_", next(iter(found)).rpartition(".")[2]).strip("_")
-            self._say(_BEST.format(names=_joined([*found]), begin=_begin(found), name=first))
+        self._say_of(_BEST, [*found])
+        self._say_of(_CARRIED, [text for text in dict.fromkeys(self._trained_on()) if text not in found])
         if self._run.cursor.step:
             added = [name for name in _added_to(self._run) if name not in found]
             if added:
                 self._say(_ADDED.format(names=_joined(added), hold="holds" if len(added) == 1 else "hold"))
+
+    def _trained_on(self) -> Iterator[str]:
+        """Yield what the loops around carry from body to body in variables, and what an update is made of."""
+        for frame, loops in running_loops(self._run):
+            names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
+            for loop in loops:
+                nodes = [inner for each in loop.body for inner in ast.walk(each)]
+                for target, piece, text in carried_into_training(
+                    [LoopPiece(nodes, names), *pieces_called(nodes, names, 0)]
+                ):
+                    value = piece.names.value(target)
+                    if self._is_plain(target, piece) and _is_data(value) and _is_same(value, text, names):
+                        yield text
+
+    def _say_of(self, said: str, names: list[str]) -> None:
+        if names:
+            first = re.sub(r"\W+", "_", names[0].rpartition(".")[2]).strip("_")
+            begin = "is" if len(names) == 1 else "are"
+            self._say(said.format(names=_joined(names), begin=begin, name=first))
 
     def _say(self, text: str) -> None:
         self._run.screen.say_once(text, key=text)
@@ -61,14 +82,18 @@ class PlainVariables:
 
     def _begins_at_number(self, node: _Written, piece: LoopPiece) -> bool:
         """Whether it has a value before the first body, which nothing that is tracked keeps."""
+        value: Any = piece.names.value(node)
+        return self._is_plain(node, piece) and (
+            value is None or isinstance(value, int | float | torch.Tensor)
+        )
+
+    def _is_plain(self, node: _Written, piece: LoopPiece) -> bool:
+        """Whether nothing that is tracked has it, and no function makes it anew at each call."""
         if not isinstance(node, ast.Name) and any(
             piece.names.value(node.value) is each for each in self._run.tracked.objects()
         ):
             return False
-        if isinstance(node, ast.Name) and piece.called and not _is_global(node.id, piece.nodes):
-            return False  # it is made anew at each call
-        value: Any = piece.names.value(node)
-        return value is None or isinstance(value, int | float | torch.Tensor)
+        return not (isinstance(node, ast.Name) and piece.called and not _is_global(node.id, piece.nodes))
 
 
 class _LoopCode:
@@ -165,9 +190,11 @@ def _is_global(name: str, nodes: list[ast.AST]) -> bool:
     return any(isinstance(each, ast.Global | ast.Nonlocal) and name in each.names for each in nodes)
 
 
-def _added_to(run: RunState) -> Iterator[str]:
-    """Yield the lists and sums of the outermost loop of the user's that its bodies add to and the code behind it reads."""
-    found: tuple[FrameType, Loop] | None = None
+def running_loops(run: RunState) -> Iterator[tuple[FrameType, list[Loop]]]:
+    """Yield the functions of the user's that run now, innermost first, each with its loops around what runs, outermost first.
+
+    Those in which the run itself was made are left out: what they carry is no part of one run.
+    """
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if not is_library_file(frame.f_code.co_filename):
@@ -177,11 +204,30 @@ def _added_to(run: RunState) -> Iterator[str]:
                 for each in loops_around(frame)
                 if not any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at)
             ]
-            found = (frame, loops[0]) if loops else found
+            if loops:
+                yield frame, loops
         frame = frame.f_back
-    if found is None:
+
+
+def _is_data(value: Any, depth: int = 0) -> bool:
+    """Whether it is a number, a tensor, or a list or dict of them: what `run.state` keeps."""
+    if isinstance(value, list | tuple | dict):
+        parts = [*(value.values() if isinstance(value, dict) else value)][:_FIRST]
+        return depth < _FIRST and bool(parts) and all(_is_data(each, depth + 1) for each in parts)
+    return value is None or isinstance(value, int | float | torch.Tensor | np.ndarray | np.generic)
+
+
+def _is_same(value: Any, text: str, names: WrittenNames) -> bool:
+    """Whether what a function calls so is what the loop calls so: another file has names of its own."""
+    return names.value(ast.parse(text, mode="eval").body) is value
+
+
+def _added_to(run: RunState) -> Iterator[str]:
+    """Yield the lists and sums of the outermost loop of the user's that its bodies add to and the code behind it reads."""
+    around = [*running_loops(run)]
+    if not around:
         return
-    frame, loop = found
+    frame, (loop, *_) = around[-1]
     names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
     code = _LoopCode(LoopPiece([inner for each in loop.body for inner in ast.walk(each)], names))
     for node in dict.fromkeys(map(_adds_to, code.nodes)):
@@ -221,14 +267,15 @@ def _joined(names: list[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _begin(names: dict[str, None]) -> str:
-    return "is" if len(names) == 1 else "are"
-
-
 _BEST = (
     "{names}, which the loop compares and sets, {begin} in no checkpoint: a run that goes on begins as the script sets it, takes "
     "the first value that comes for the best, and counts anew. Keep it in the run: run.state.setdefault({name!r}, value) before "
     "the loop, and run.state[{name!r}] in the place of {name} (docs/keeping.md)"
+)
+_CARRIED = (
+    "{names}, which the loop changes and the training reads in the next body, {begin} in no checkpoint: a run that goes on begins "
+    "as the script sets it, and trains otherwise than one that was not stopped. Keep it in the run: "
+    "run.state.setdefault({name!r}, value) before the loop, and run.state[{name!r}] in the place of {name} (docs/keeping.md)"
 )
 _ADDED = (
     "{names}, which the loop adds to and the code behind it reads, {hold} what this start has added alone: no checkpoint has it. "

@@ -93,7 +93,7 @@ class UnkeptVariables:
         kept = [*self._run.tracked.objects(), *self._run.user.values()]
         members = [part for each in kept if hasattr(each, "__dict__") for part in vars(each).values()]
         # a part of a part: the generator of an environment that a tracked agent holds
-        members += [part for each in members if _is_users(each) for part in vars(each).values()]
+        members += [part for each in members if is_users_object(each) for part in vars(each).values()]
         return any(each is value for each in (*kept, *members))
 
 
@@ -120,11 +120,11 @@ def _has_row(item: Any) -> bool:
     if isinstance(item, (torch.Tensor, np.ndarray)):
         return item.ndim > 0
     parts = item.values() if isinstance(item, dict) else item if isinstance(item, (tuple, list)) else ()
-    parts = vars(item).values() if _is_users(item) and hasattr(item, "__dict__") else parts
+    parts = vars(item).values() if is_users_object(item) and hasattr(item, "__dict__") else parts
     return any(isinstance(each, (torch.Tensor, np.ndarray)) and each.ndim > 0 for each in parts)
 
 
-def _is_users(value: Any) -> bool:
+def is_users_object(value: Any) -> bool:
     """Whether an object is of a class that the user has written, and has attributes."""
     module = sys.modules.get(type(value).__module__)
     file = getattr(module, "__file__", None)
@@ -213,7 +213,7 @@ def pieces_of_running_loops() -> Iterator[LoopPiece]:
             names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
             if nodes:
                 yield LoopPiece(nodes, names)
-                yield from _called(nodes, names, 0)
+                yield from pieces_called(nodes, names, 0)
         frame = frame.f_back
 
 
@@ -222,7 +222,7 @@ def _loop_at(frame: FrameType) -> list[ast.AST]:
     return [inner for each in loops[0].body for inner in ast.walk(each)] if loops else []
 
 
-def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[LoopPiece]:
+def pieces_called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[LoopPiece]:
     """Yield the functions and methods of the user's that code names, called or given on."""
     seen: set[int] = set()
     for node in nodes:
@@ -244,7 +244,7 @@ def _called(nodes: list[ast.AST], names: WrittenNames, depth: int) -> Iterator[L
         inner = [*ast.walk(written)]
         piece = LoopPiece(inner, WrittenNames(known, texts), names.text(node))
         yield piece
-        yield from _called(inner, piece.names, depth + 1)
+        yield from pieces_called(inner, piece.names, depth + 1)
 
 
 _COUNT = (
