@@ -94,7 +94,7 @@ def looked_at():
 def opened(folder):
     run = ts.Run(folder, device="cpu", progress=False, quiet=True, doctor=False)
     run.learner(nn.Linear(3, 1), lambda p: torch.optim.SGD(p, lr=0.1))
-    run.epochs(1)
+    assert run.epochs(1) is not None
     return run
 
 

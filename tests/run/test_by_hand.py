@@ -230,7 +230,7 @@ def test_what_the_run_keeps_is_the_users_own(tmp_path, capsys):
 def test_before_the_first_update_and_behind_the_end_all_is_the_users_own(tmp_path, capsys):
     has = made(tmp_path / "run")
     by_hand(has)
-    has.run.epochs(1)  # starts it
+    assert has.run.epochs(1)  # starts it
     by_hand(has)
     train(has)
     for _ in range(2):
@@ -263,8 +263,8 @@ def test_torch_is_as_it_was_when_no_run_is_open(tmp_path):
     )
     before = (*owners, torch.amp.GradScaler.scale, dict(_global_optimizer_pre_hooks))
     first, second = made(tmp_path / "first"), made(tmp_path / "second")
-    first.run.epochs(1)
-    second.run.epochs(1)
+    assert first.run.epochs(1)
+    assert second.run.epochs(1)
     assert nn.Module.zero_grad is not before[1]
     first.run.close()
     assert nn.Module.zero_grad is not before[1]

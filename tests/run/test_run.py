@@ -284,7 +284,7 @@ def test_a_non_finite_loss_raises_and_leaves_the_weights_alone(tmp_path):
     with run_in(tmp_path / "run") as run:
         net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=20)
         before = net.weight.clone()
-        run.epochs(1)
+        assert run.epochs(1)
         batch = next(run.batches(data))
         with pytest.raises(ts.NonFiniteError, match="loss of 'linear' is nan at step 1"):
             net.update(lambda b: loss_of(net)(b) / 0 * 0, batch)
@@ -635,7 +635,7 @@ def test_an_exception_that_the_caller_catches_is_no_end_of_the_pass(tmp_path):
 def test_a_source_inside_its_own_loop_is_refused(tmp_path):
     with run_in(tmp_path / "run") as run:
         data = run.data((POINTS, LABELS), batch_size=8)
-        run.epochs(1)
+        assert run.epochs(1)
         first = run.batches(data)
         next(first)
         with pytest.raises(ts.DataError, match="is being read already"):

@@ -41,6 +41,14 @@ def loop_pair_at_call() -> tuple[str, str] | None:
     return None if frame is None else _loop_pair(frame.f_code, frame.f_lasti)
 
 
+def call_is_dropped() -> bool:
+    """Whether the innermost running line of the user's own code is a statement that does nothing with what it calls."""
+    frame = _user_frame()
+    following = _instructions_after(frame.f_code, frame.f_lasti) if frame is not None else iter(())
+    first = next(following, None)
+    return first is not None and first.opname == "POP_TOP"
+
+
 def numbers_subscripted_at_call(value: object) -> dict[str, frozenset[int]]:
     """Return the variables of the innermost running code of the user's that hold `value` and are read as `name[0]` alone."""
     frame = _user_frame()

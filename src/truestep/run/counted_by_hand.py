@@ -44,6 +44,13 @@ class CountedByHand:
     def body_begins(self, stream: StreamCursor) -> None:
         """A batch of the leader's is about to be given out, to the user's own code."""
         self._bodies += 1
+        if (
+            stream.passes == 2
+            and stream.batch == 1
+            and stream.limit is None
+            and not self._run.cursor.in_epochs
+        ):
+            self._tell_of_passes_without_epochs(stream)
         found = self._counting_loop() if self._bodies <= _BODIES and stream.name != STEPS else None
         if found is None:
             return
@@ -52,6 +59,31 @@ class CountedByHand:
         if not self._run.cursor.in_epochs:
             instead += f", or for step in run.steps({count or '...'}): with next() in its body"
         self._run.screen.say_once(_SAID.format(place=place, written=written, instead=instead))
+
+    def _tell_of_passes_without_epochs(self, stream: StreamCursor) -> None:
+        """Tell of `for epoch in range(4):` around passes; a loop that ends by something else may be no loop over epochs."""
+        frame: FrameType | None = sys._getframe(1)
+        while frame is not None:
+            if not is_library_file(frame.f_code.co_filename):
+                names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
+                written = _Written(frame.f_code, names, self._run.asked_early)
+                for bound in (_Bound(each, written) for each in self._loops_of_run(frame)):
+                    if bound.counts and bound.count:
+                        place = f"{Path(frame.f_code.co_filename).name}:{bound.line}"
+                        said = _PASSES.format(
+                            place=place, written=bound.written, count=bound.count, label=stream.label
+                        )
+                        self._run.screen.say_once(said)
+                    if bound.counts or (bound.is_of_run and not bound.is_pass):
+                        return
+            frame = frame.f_back
+
+    def _loops_of_run(self, frame: FrameType) -> Iterator[Loop]:
+        made_at = [line for code, line in self._run.made_at if code is frame.f_code]
+        for each in loops_around(frame)[::-1]:
+            if any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at):
+                return
+            yield each
 
     def _counting_loop(self) -> tuple[str, str, str] | None:
         """Return where the loop is that counts, what is written there, and how many it takes."""
@@ -85,11 +117,7 @@ class CountedByHand:
         loops = loops_around(frame)[::-1]
         if is_asked_by_loop(frame) and not _is_generator(frame):
             loops = [each for each in loops if _is_at_head(each, frame.f_lineno)][:1]
-        made_at = [line for code, line in self._run.made_at if code is frame.f_code]
-        for each in loops:
-            if any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at):
-                return
-            yield each
+        return (each for each in self._loops_of_run(frame) if each in loops)
 
 
 def _is_generator(frame: FrameType) -> bool:
@@ -279,4 +307,8 @@ def _ends_with_data(loop: Loop) -> bool:
 _SAID = (
     "{place}: `{written}` counts the batches that it takes, and no checkpoint has that count: a run that is stopped in it and goes "
     "on counts from its beginning again, and asks for more batches than a run that was not stopped. Write {instead}"
+)
+_PASSES = (
+    "{place}: `{written}` goes through run.batches({label}) anew in each of its bodies, and only run.epochs counts epochs: "
+    "run.epoch stays 0, and schedules, savings and metrics that go by the epoch see one epoch alone. Write for epoch in run.epochs({count}):"
 )

@@ -5,6 +5,7 @@ import inspect
 from collections.abc import Generator, Iterator
 from typing import Any, NoReturn, Self
 
+from truestep.core.call_site import call_is_dropped
 from truestep.core.errors import OptionError
 from truestep.engine.data.source import MadeBatch
 
@@ -41,10 +42,19 @@ class LoopReadAhead:
         return True
 
 
+def refuse_loop_without_body(call: str, item: str) -> None:
+    """Raise an OptionError where a statement asks for a loop and goes through none."""
+    if call_is_dropped():
+        raise OptionError(
+            f"{call} gives what a loop goes through, and this line does nothing with it: no body runs. Write for {item} in {call}:"
+        )
+
+
 class LoopNumbers(Iterator[int]):
     """The numbers of the epochs or steps that are still to do."""
 
     def __init__(self, numbers: Generator[int], call: str) -> None:
+        refuse_loop_without_body(call, "step" if ".steps" in call else "epoch")
         self._numbers, self._call = numbers, call
 
     def __iter__(self) -> Generator[int]:
@@ -69,6 +79,7 @@ class Batches(Iterator[Any]):
     """The batches of a pass; `len()` gives how many are left, and a TypeError where its data is a stream."""
 
     def __init__(self, batches: Generator[Any, None, str], num_left: int | None) -> None:
+        refuse_loop_without_body("run.batches(source)", "batch")
         self._batches, self._num_left = batches, num_left
         self._was_begun = False
 
