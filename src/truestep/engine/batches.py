@@ -36,6 +36,15 @@ class Making(NamedTuple):
     """How many examples the whole batch has of which this is a rank's part; None where its order does not say so."""
     num_read: int | None = None
     """How many it had when this rank read it, before it took its rows; None where it reads its own alone."""
+    shares: tuple[int, ...] | None = None
+    """How many each rank has, where they read shares of their own and have told one another."""
+
+    @property
+    def of_all_ranks(self) -> int | None:
+        """Return how many examples the whole batch has; None where nothing says so before the loss is called."""
+        if self.shares is not None:
+            return sum(self.shares)
+        return self.num_of_all_ranks if self.num_read is None else self.num_read
 
 
 UNKNOWN = Making()

@@ -119,15 +119,16 @@ class LearnerContext:
         self._making = making if leads else None
         if making != self.counting.making:
             self.counting = BatchCounting(making=making)
-        if self.world is not None:
-            self.world.num_given = making.num_of_all_ranks
+        # of the leader alone: what is read beside it may be read by one rank for itself
+        if self.world is not None and leads:
+            self.world.num_given, self.world.shares_given = making.of_all_ranks, making.shares
 
     def note_done(self, *, leads: bool) -> None:
         """The loop's body is done with the batch: what the code behind the loop updates by is not of it."""
-        if self.world is not None:
-            self.world.num_given = None
         if leads:
             self._making = None
+            if self.world is not None:
+                self.world.num_given = self.world.shares_given = None
 
     def place_in_batch(self) -> PlaceInBatch | None:
         """Return which rows of the loop's batch this process has; None where nobody knows, or the loop has several batches."""

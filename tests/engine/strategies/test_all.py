@@ -53,7 +53,7 @@ class LoneWorld:
     """A world of one process: what a strategy exchanges is its own."""
 
     rank = num_gathered = step = 0
-    num_given, sums_on_host = None, False
+    num_given, shares_given, sums_on_host = None, None, False
     size = 1
 
     def later(self, what, *numbers, called=""):

@@ -142,6 +142,16 @@ def _difference_read(one: ReadPlace, other: ReadPlace, rank: int) -> str:
     return f"{among} holds other samples on rank {rank} than on rank 0. {_WHY} {advice}"
 
 
+def refuse_other_rows(what: str, numbers: Sequence[int]) -> None:
+    """Raise a DataError where the batch that the loop was given had another number of examples on one rank."""
+    if len(set(numbers)) > 1:
+        rank = next(rank for rank, number in enumerate(numbers) if number != numbers[0])
+        raise DataError(
+            f"The ranks read different data: the batch of {what} was read with {numbers[0]:,} examples on rank 0 and with "
+            f"{numbers[rank]:,} on rank {rank}. {_WHY} {_WHOLE_STREAM}"
+        )
+
+
 def refuse_other_forms(world: "World", form: str, numbers: Sequence[float]) -> None:
     """Raise a DataError where ranks that read shares of a stream make batches of other types; -1 is the number of none."""
     if len({each for each in numbers if each >= 0}) < 2:

@@ -2,13 +2,13 @@
 """What each rank takes of a stream: its rows of every batch, or the batches of a share that it reads for itself."""
 
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 
 from truestep.core.errors import BatchError, DataError
-from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples
+from truestep.engine.batches import EmptyBatchError, Making, batch_rows, count_examples, try_count_examples
 from truestep.engine.data.empty_batch import (
     batch_of_outline,
     form_of_batch,
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from truestep.engine.processes.world import World
 
 COMPARED = 8  # samples at the front by which ranks that read the same are known
+_NO_BATCH, _UNCOUNTED = -1, -2
 _MEETING = "the next batch of a stream that each rank reads for itself"
 
 
@@ -75,7 +76,7 @@ def _rows(batch: Any, making: Making, share: RankShare) -> tuple[Any, Making]:
     try:
         count = count_examples(batch, making)
     except EmptyBatchError:
-        return batch, making._replace(num_examples=0)
+        return batch, making._replace(num_examples=0, num_read=0)
     part = share.of(count)
     rows = batch_rows(batch, part.start, part.stop, making)
     return rows, making._replace(num_examples=part.stop - part.start, num_read=count)
@@ -84,7 +85,7 @@ def _rows(batch: Any, making: Making, share: RankShare) -> tuple[Any, Making]:
 class RankStreams:
     """The batches of streams that each rank reads for itself: all ranks have as many, some of them without rows here.
 
-    Before each batch the ranks tell one another whether they have rows of it, in one small message.
+    Before each batch the ranks tell one another how many rows they have of it, in one small message.
     """
 
     def __init__(self, world: "World", device: torch.device, *, collates: bool, drop_last: bool) -> None:
@@ -99,12 +100,13 @@ class RankStreams:
         is_first = True
         while True:
             piece, batch = self._next(read)
-            mine = piece is not None
+            making = Making() if piece is None else making_of(piece, collates=self._collates)
+            mine = _NO_BATCH if piece is None else _num_rows(batch, making)
             first = int(piece.first[:12], 16) if piece is not None and is_first and piece.first else -1
             form = self._form(piece, batch) if piece is not None and is_first else ""
             number = zlib.crc32(form.encode()) if form else -1
             met = self._world.meet(_MEETING, mine, first, number)
-            have = [bool(each[0]) for each in met]
+            have = [each[0] != _NO_BATCH for each in met]
             if not any(have) or (self._drop_last and not all(have)):
                 return
             if is_first:
@@ -112,10 +114,11 @@ class RankStreams:
                 refuse_other_forms(self._world, form, [each[2] for each in met])
                 self._learn_structure(piece, batch, have)
                 is_first = False
+            shares = _shares([int(each[0]) for each in met])
             if piece is None:
-                yield OwnBatch(None, self._without_rows(), Making(0, self._in_columns))
+                yield OwnBatch(None, self._without_rows(), Making(0, self._in_columns, shares=shares))
             else:
-                yield OwnBatch(piece, batch, making_of(piece, collates=self._collates))
+                yield OwnBatch(piece, batch, making._replace(shares=shares))
 
     def _next(self, read: Iterator[tuple[StreamedBatch, Any]]) -> tuple[StreamedBatch | None, Any]:
         return next(((piece, batch) for piece, batch in read if not piece.is_end), (None, None))
@@ -147,6 +150,19 @@ class RankStreams:
         if self._uncut is not None:
             raise no_rows_left("they can't be cut") from self._uncut
         return self._empty
+
+
+def _num_rows(batch: Any, making: Making) -> int:
+    """Return how many rows a batch of this rank has."""
+    try:
+        count = try_count_examples(batch, making) if making.num_examples is None else making.num_examples
+    except EmptyBatchError:
+        return 0
+    return _UNCOUNTED if count is None else count
+
+
+def _shares(numbers: Sequence[int]) -> tuple[int, ...] | None:
+    return None if _UNCOUNTED in numbers else tuple(max(number, 0) for number in numbers)
 
 
 def _refuse_same(firsts: list[float]) -> None:

@@ -82,7 +82,9 @@ class World:
         self.step = 0
         """The training's: ranks that come for the same thing at two steps are told apart, too."""
         self.num_given: int | None = None
-        """How many examples the batch has, on all ranks, that the loop was given last; None where no order says so."""
+        """How many examples the batch has, on all ranks, that the loop was given last; None where nothing says so."""
+        self.shares_given: tuple[int, ...] | None = None
+        """How many of them each rank has, where that is not the order's share."""
         self.num_gathered = 0
         """How often something in a loss has exchanged tensors: its backward does, too."""
         self.counts_nothing = False

@@ -12,6 +12,7 @@ from truestep.core.errors import BatchError, LossError
 from truestep.core.frames import line_of_user_code
 from truestep.engine.batches import Batch, map_batch_tensors
 from truestep.engine.counting import BatchCounting
+from truestep.engine.data.same_data import refuse_other_rows
 from truestep.engine.processes.lookout import WITH_STATISTICS
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.packing import pack_rank_message, unpack_rank_message
@@ -56,6 +57,9 @@ def _with_tensors(batch: Batch, tensors: list[Tensor]) -> Batch:
         )
     left = iter(tensors)
     return map_batch_tensors(lambda tensor: next(left).to(tensor.device), batch)
+
+
+_NOT_GIVEN = -1
 
 
 class SharedBatch:
@@ -110,12 +114,14 @@ class SharedBatch:
         self._have_met = self._is_placed = True
         switches = self._switches.sum()
         self._unmet.begin(count, num_parts, switches, as_given=may_be_as_given)
-        total = self._total if self._unmet.num_expected is None else self._unmet.num_expected
+        expected = self._unmet.num_expected
+        total = self._total if expected is None else max(expected, 1)  # of none nothing is divided
         if self._unmet.is_one:
             return BatchPlacing(self._unmet.first, count, total, num_parts)
         called = self._called if self._counts_calls else ""
+        given = _NOT_GIVEN if self._world.num_given is None else self._world.num_given
         self._meeting = self._world.later(
-            self._what, count, num_parts, self._counts_calls, switches, called=called
+            self._what, count, num_parts, self._counts_calls, switches, given, called=called
         )
         lender = None
         if self._counts_calls:  # else nothing has to be known before the loss is called
@@ -129,6 +135,7 @@ class SharedBatch:
             return
         meeting, self._meeting = self._meeting, None
         found = meeting.wait()
+        refuse_other_rows(self._what, [int(each[4]) for each in found if each[4] != _NOT_GIVEN])
         self._take_counts([int(each[0]) for each in found], [int(each[1]) for each in found])
         takes = [bool(each[2]) for each in found]
         if any(takes) != all(takes):

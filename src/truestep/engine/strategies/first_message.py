@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-NUM_HEAD_WORDS = 8
+NUM_HEAD_WORDS = 10
 _HALF = 1 << 16
 
 
@@ -25,9 +25,10 @@ class RankHead(NamedTuple):
     """What a rank says of its update.
 
     Attributes:
-        place: a sum of step, learners and of how many examples the backward was divided by.
+        place: a sum of step and learners.
         switches: a sum of which parameters train, and of the modes of layers.
         num_examples: how many the rank has.
+        num_expected: how many the backward was divided by.
         calls: how often it calls the loss for them.
         draws: whether the loss asked which of all examples the rank has.
     """
@@ -35,19 +36,21 @@ class RankHead(NamedTuple):
     place: int
     switches: int
     num_examples: int
+    num_expected: int
     calls: int
     draws: bool
 
     def words(self) -> list[int]:
         """Return it in whole numbers that single precision holds."""
-        halves = [half for each in self[:3] for half in divmod(each, _HALF)]
+        halves = [half for each in self[:4] for half in divmod(each, _HALF)]
         return [*halves, self.calls, int(self.draws)]
 
     @classmethod
     def of_words(cls, words: Sequence[float]) -> "RankHead":
         """Return what was written as these words."""
-        a, b, c, d, e, f, calls, draws = map(int, words)
-        return cls(a * _HALF + b, c * _HALF + d, e * _HALF + f, calls, bool(draws))
+        *halves, calls, draws = map(int, words)
+        whole = (upper * _HALF + lower for upper, lower in zip(halves[::2], halves[1::2], strict=True))
+        return cls(*whole, calls, bool(draws))
 
 
 def num_head_numbers(size: int) -> int:

@@ -9,6 +9,7 @@ drawn for other examples than it has: such an attempt is taken back on all ranks
 import zlib
 from collections.abc import Callable, Sequence
 
+from truestep.engine.data.same_data import refuse_other_rows
 from truestep.engine.processes.shares import RankShare
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import AttemptTakenBackError
@@ -24,7 +25,8 @@ class UnmetUpdates:
         self._knows = False  # of a first update, for which all have met
         self._drew = self._are_odd = False
         self._is_doubtful = self._must_meet = False
-        self._mine = RankHead(0, 0, 0, 0, draws=False)
+        self._mine = RankHead(0, 0, 0, 0, 0, draws=False)
+        self._given: tuple[int | None, tuple[int, ...] | None] = None, None
         self._shares: list[int] = []  # of the examples, by the order
         self.num_expected: int | None = None
         """How many examples the whole batch has as its order says; None where the ranks have to ask each other."""
@@ -42,14 +44,19 @@ class UnmetUpdates:
         # Where the others had to meet until now they still may: one rank alone has changed the modes of its layers.
         self._knows = self._knows and self._rides
         known = self._world.num_given if as_given and self._rides else None
-        if known != self.num_expected:
-            self.num_expected = known
-            parts = [RankShare(rank, self._world.size).of(known or 0) for rank in range(self._world.size)]
-            self._shares = [part.stop - part.start for part in parts]
-        # Of a number, too: two batches of other sizes are not one.
-        place = zlib.crc32(f"{self._world.step} {self._what} {known}".encode())
-        self._mine = RankHead(place, switches, count, calls, draws=False)
+        given = (known, self._world.shares_given)
+        if given != self._given:
+            self._given, self.num_expected = given, known
+            self._shares = self._shares_of(known or 0)
+        place = zlib.crc32(f"{self._world.step} {self._what} {known is None}".encode())
+        self._mine = RankHead(place, switches, count, known or 0, calls, draws=False)
         self.is_one = known is not None and self._knows and not self._must_meet
+
+    def _shares_of(self, number: int) -> list[int]:
+        if self._world.shares_given is not None:
+            return list(self._world.shares_given)
+        parts = [RankShare(rank, self._world.size).of(number) for rank in range(self._world.size)]
+        return [part.stop - part.start for part in parts]
 
     def note_draw(self) -> None:
         """The loss asks which of all examples this rank has."""
@@ -72,7 +79,7 @@ class UnmetUpdates:
     def agree(self, heads: Sequence[RankHead]) -> bool:
         """Whether all are here for this update, train the same, and have drawn for the examples that they have."""
         is_drawn_otherwise = any(each.draws for each in heads) and self._are_not_the_orders(heads)
-        alike = len({(each.place, each.switches) for each in heads}) == 1
+        alike = len({(each.place, each.switches, each.num_expected) for each in heads}) == 1
         return not self.is_one or (alike and not is_drawn_otherwise)
 
     def _are_not_the_orders(self, heads: Sequence[RankHead]) -> bool:
@@ -82,6 +89,8 @@ class UnmetUpdates:
         """Raise where the ranks have come for different updates; learn whether one may have to be taken back."""
         if self.is_one and any(each.place != self._mine.place for each in heads):
             raise self._world.apart(self._what)
+        if self.is_one:
+            refuse_other_rows(self._what, [each.num_expected for each in heads])
         self._knows = True
         self._drew = any(each.draws for each in heads)
         self._are_odd = self._are_not_the_orders(heads)
