@@ -49,6 +49,11 @@ FRAME = {
     "held rows": "6",
     "stream rows": "20",
     "held batch": "4",
+    "dataset": "data",
+    "unpack": "x, y = batch",
+    "call": "model(x)",
+    "result": "values.mean()",
+    "result truestep": "values",
     "loss body": "{{loss entry}}\n{{unpack}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
 }
 
@@ -137,7 +142,8 @@ def text_of(habits, name: str, given: dict[str, str] | None = None) -> str:
             return [fill(given[name])]
         found = [text for habit in habits if (text := habit.piece(name, frameworks)) is not None]
         if name in FRAME and (name == "imports" or not any(found)):
-            found.insert(0, FRAME[name])
+            of_framework = (f"{name} {framework}" for framework in frameworks)
+            found.insert(0, next((FRAME[each] for each in of_framework if each in FRAME), FRAME[name]))
         return [fill(text) for text in found if text]
 
     def block(match):
