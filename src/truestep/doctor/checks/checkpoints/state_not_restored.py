@@ -60,7 +60,7 @@ class StateNotRestored(SourceCheck):
 
     Fix: scheduler.load_state_dict(state["schedule"]), before the first step.
 
-    Evidence: beds D, G, H, Q: 5 true, 2 false.
+    Evidence: beds D, G, H, Q, T: 5 true, 3 false.
     """
 
     code = "SAVE011"

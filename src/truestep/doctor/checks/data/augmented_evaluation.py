@@ -59,7 +59,7 @@ class AugmentedEvaluation(SourceCheck):
 
     Fix: one transform for training, and one without chance for evaluation.
 
-    Evidence: 186 repositories, beds B, H, Q, R: 9 true, 1 false.
+    Evidence: 186 repositories, beds B, H, Q, R, T: 10 true, 3 false.
     """
 
     code = "DATA019"

@@ -35,8 +35,8 @@ class Volatile(SourceCheck):
     Fix: with torch.no_grad(): or torch.inference_mode().
 
     Evidence: ZhaoJ9014/face.evoLVe a9897bda applications/align/detector.py:79; ZhaoJ9014/face.evoLVe a9897bda
-    applications/align/detector.py:100; corpus, 186 repositories, beds E, F, G, H, I, K, L, M, N, O, P, Q, R, S:
-    185 true, 16 debatable, 6 false.
+    applications/align/detector.py:100; corpus, 186 repositories, beds E, F, G, H, I, K, L, M, N, O, P, Q, R, S,
+    T: 198 true, 16 debatable, 6 false.
     """
 
     code = "OLD007"

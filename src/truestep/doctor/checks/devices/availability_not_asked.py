@@ -26,8 +26,8 @@ class AvailabilityNotAsked(SourceCheck):
 
     Fix: add the parentheses.
 
-    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S: 24 true, 4 debatable,
-    0 false.
+    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S, T: 26 true, 4
+    debatable, 0 false.
     """
 
     code = "DEV006"

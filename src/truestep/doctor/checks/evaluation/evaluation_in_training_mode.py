@@ -56,8 +56,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
     Fix: net.eval() before, net.train() after; functions such as F.dropout need training=self.training.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/aae/aae.py:152; eriklindernoren/PyTorch-GAN
-    36d3c77e implementations/acgan/acgan.py:159; 186 repositories, beds C, D, E, F, G, I, K, L, M, P, Q, R, S:
-    47 true, 9 debatable, 4 false.
+    36d3c77e implementations/acgan/acgan.py:159; 186 repositories, beds C, D, E, F, G, I, K, L, M, P, Q, R, S,
+    T: 51 true, 12 debatable, 7 false.
     """
 
     code = "EVAL002"

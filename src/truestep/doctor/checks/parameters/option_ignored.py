@@ -63,7 +63,8 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R: 39 true, 11 debatable, 3 false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T: 40 true, 13 debatable, 3
+    false.
     """
 
     code = "PARAM038"
