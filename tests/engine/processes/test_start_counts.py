@@ -137,7 +137,7 @@ def memory(kept):
     return sum(each.numel() for bucket in kept for each in bucket.views)
 
 
-@pytest.mark.parametrize("head", [None, RankHead(0, 0, 0, 0, draws=False)])
+@pytest.mark.parametrize("head", [None, RankHead(0, 0, 0, 0, 0, draws=False)])
 def test_weights_that_are_frozen_and_trained_in_turns_are_laid_out_once(monkeypatch, head):
     layouts = Layouts(monkeypatch)
     first, second = layouts.use({0, 1, 2}, head), layouts.use({5, 6, 7}, head)
