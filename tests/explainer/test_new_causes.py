@@ -186,7 +186,7 @@ def test_one_mistake_is_told_from_another_of_its_class(call, says):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda run: 0.5 < run.best,
+        lambda run: run.best > 0.5,
         lambda run: 0.5 - run.best,
         lambda run: f"{run.best:.3f}",
         lambda run: min(0.5, run.best),
