@@ -183,6 +183,22 @@ def test_one_mistake_is_told_from_another_of_its_class(call, says):
     assert says in note_of(call)
 
 
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda run: run.best > 0.5,
+        lambda run: 0.5 - run.best,
+        lambda run: f"{run.best:.3f}",
+        lambda run: min(0.5, run.best),
+        lambda run: round(run.best, 3),
+        lambda run: float(run.best),
+    ],
+)
+def test_a_best_value_that_no_run_has_yet(tmp_path, ask):
+    with ts.Run(tmp_path, progress=False, doctor=False) as run:
+        assert "run.best is None until run.log writes the metric" in note_of(ask, run)
+
+
 def test_a_short_list_is_named_with_its_length():
     def third(rows):
         return rows[3]

@@ -310,5 +310,6 @@ _SAID = (
 )
 _PASSES = (
     "{place}: `{written}` goes through run.batches({label}) anew in each of its bodies, and only run.epochs counts epochs: "
-    "run.epoch stays 0, and schedules, savings and metrics that go by the epoch see one epoch alone. Write for epoch in run.epochs({count}):"
+    "run.epoch stays 0, and schedules, savings and metrics that go by the epoch see one epoch alone. Write for epoch in "
+    "run.epochs({count}):"
 )

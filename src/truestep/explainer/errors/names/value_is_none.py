@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
+import ast
+
 from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Crash, Explainer, Match
 
@@ -23,6 +25,8 @@ class ValueIsNone(Explainer):
     was not found, an argument left at its default.
 
     Cases:
+        `of=Run;`: {name} is None until run.log writes the metric that ts.Saving(best=...) names, and where none is named.
+            Fix: write if {name} is None or value < {name}: (> where a higher value is better).
         otherwise: `{name}` is None{made}.
     """
 
@@ -32,12 +36,27 @@ class ValueIsNone(Explainer):
         r"object of type 'NoneType' has no len\(\)",
         r"'[<>]=?' not supported between instances of (?:'NoneType' and '\w+'|'\w+' and 'NoneType')",
         r"Could not infer dtype of NoneType",
+        r"type NoneType doesn't define __round__ method",
+        r"(?:float|int)\(\) argument must be .*, not 'NoneType'",
+        r"unsupported format string passed to NoneType\.__format__",
         r"unsupported operand type\(s\) for [^:]+: (?:'NoneType' and '\w+'|'\w+' and 'NoneType')",
     )
     not_in_a_log = "which value is None, where the line names several"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
+        if (asked := _best_of_run(crash)) is not None:
+            return {"name": asked, "of": "Run"}
         empty = next((each.name for each in crash.values if each.value is None), None)
         if empty is None:
             return {}
         return {"name": empty, "made": made_at_line(crash.made(empty)).replace(", made at", ", set at")}
+
+
+def _best_of_run(crash: Crash) -> str | None:
+    """Return `run.best`, as it is written, where the line asks for it and there is none; a run's own property runs no code else."""
+    for each in crash.written(ast.Attribute):
+        owner = crash.user.lookup(each.value.id) if isinstance(each.value, ast.Name) and crash.user else None
+        is_run = type(owner).__module__ == "truestep.run.run" and type(owner).__name__ == "Run"
+        if each.attr == "best" and is_run and owner.best is None:
+            return ast.unparse(each)
+    return None
