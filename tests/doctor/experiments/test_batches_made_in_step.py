@@ -6,7 +6,7 @@ from doctor.experiments.test_relations import pytestmark as needs_forks
 from doctor.experiments.test_relations import watched
 
 pytestmark = needs_forks
-CODES = ("REL001", "REL002", "REL004")
+CODES = ("REL002", "REL004")
 DATA = """
 import copy, random
 import numpy as np

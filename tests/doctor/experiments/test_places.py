@@ -8,7 +8,7 @@ from doctor.experiments.test_relations import watched
 from truestep.doctor.check import RISK
 
 pytestmark = needs_forks
-CODES = ("REL001", "REL002", "REL003")
+CODES = ("REL002", "REL003")
 PLAIN = """
 def loss_of(x, y):
     return F.cross_entropy(net(x), y)
@@ -442,6 +442,15 @@ for x, lengths in loader:
     assert watch.experiments.records["REL006"].outcome == "held"
 
 
+@pytest.mark.parametrize(
+    ("shaped", "is_told"), [("x.view(8, 2, 2).flatten(1)", True), ("x * (3 / (len(x) - 1))", False)]
+)
+def test_a_size_that_is_written_out_is_named_where_a_batch_of_one_fails(shaped, is_told):
+    code = f"for x, y in loader:\n    opt.zero_grad()\n    F.cross_entropy(net({shaped}), y).backward()\n    opt.step()\n"
+    (found,) = watched(code, ("REL006",)).findings
+    assert ("Is the size of the other batches, 8, written out" in found.message) is is_told
+
+
 EVALUATIONS = {
     "that counts its batches": """
 net.eval()
@@ -488,7 +497,7 @@ for x, y in loader:
 
 @pytest.mark.parametrize("name", EVALUATIONS)
 def test_relations_of_an_evaluation_hold(name):
-    watch = watched(STEPS + EVALUATIONS[name], ("REL009", "REL010"))
+    watch = watched(STEPS + EVALUATIONS[name], ("REL009",))
     assert watch.findings == []
     assert {each.outcome for each in watch.experiments.records.values()} == {"held"}
 
@@ -504,7 +513,9 @@ print(f"loss {total / 16:.4f}")
 """
     watch = watched(STEPS + code, ("REL008", "REL009"))
     assert watch.findings == []
-    assert watch.experiments.why_not_tried("REL009").startswith("the evaluation draws random numbers")
+    assert watch.experiments.why_not_tried(
+        "REL009",
+    ).startswith("the evaluation draws random numbers")
 
 
 def test_an_end_of_the_script_within_a_child_ends_the_child_alone():

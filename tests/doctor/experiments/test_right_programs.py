@@ -47,7 +47,7 @@ def test_a_trainer_that_accumulates_and_evaluates_is_tried_behind_an_evaluation(
     monkeypatch.chdir(tmp_path)
     text = (Path(__file__).parent / "right" / "with_trainer.py").read_text("utf-8")
     text = text.replace("num_train_epochs=3", "num_train_epochs=2, gradient_accumulation_steps=2")
-    select = CheckSelection(select=("REL001", "REL003", "REL007"), preview=True)
+    select = CheckSelection(select=("REL002", "REL003", "REL007"), preview=True)
     with Watch(WatchOptions(select, probe=True)) as watch, warnings.catch_warnings():
         warnings.simplefilter("ignore")
         exec(compile(text.replace("160", "64"), "<trainer>", "exec"), {"__name__": "__main__"})

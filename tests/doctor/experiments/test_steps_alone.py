@@ -170,9 +170,9 @@ for epoch in range(3):
 
 @pytest.mark.parametrize(("part", "outcome"), [("each", "held"), ("each.data", "broken")])
 def test_steps_are_tried_where_a_thread_reads_batches_ahead(part, outcome):
-    watch = watched(AHEAD.replace("PART", part), ("REL001", "REL011"))
+    watch = watched(AHEAD.replace("PART", part), ("REL002", "REL011"))
     assert watch.experiments.outcome("REL011") == (outcome, None)
-    assert watch.experiments.why_not_tried("REL001").startswith("a thread of the script's own takes")
+    assert watch.experiments.why_not_tried("REL002").startswith("a thread of the script's own takes")
 
 
 def test_a_thread_that_waits_for_something_else_is_not_known_to_be_harmless():
@@ -208,5 +208,5 @@ with torch.no_grad():
 print(f"loss {total / 32:.4f}")
 pool.shutdown()
 """
-    watch = watched(code, ("REL001", "REL008"))
+    watch = watched(code, ("REL002", "REL008"))
     assert {each.outcome for each in watch.experiments.records.values()} == {"held"}

@@ -55,8 +55,8 @@ def test_a_right_loss_holds(case):
 
 @pytest.mark.parametrize("case", RIGHT)
 def test_it_holds_for_batches_of_the_step_itself(case):
-    watch = watched(PRELUDE + MADE.replace("LOSS", RIGHT[case]), ("REL001",))
-    assert watch.experiments.outcome("REL001") == ("held", None)
+    watch = watched(PRELUDE + MADE.replace("LOSS", RIGHT[case]), ("REL002",))
+    assert watch.experiments.outcome("REL002") == ("held", None)
 
 
 @pytest.mark.parametrize("case", FAULTY)

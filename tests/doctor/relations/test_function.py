@@ -155,3 +155,24 @@ def test_a_batch_is_never_written_to():
 
     ts.relations(loss, batch, trains=net).check()
     assert all(torch.equal(first, second) for first, second in zip(kept, batch, strict=True))
+
+
+def padded_tokens():
+    torch.manual_seed(0)
+    tokens = torch.randint(1, 9, (8, 7))
+    for row, length in enumerate((7, 3, 5, 7, 2, 4, 6, 3)):
+        tokens[row, length:] = 0
+    return tokens, torch.arange(8) % 2
+
+
+@pytest.mark.parametrize(("counts", "outcome"), [(True, "question"), (False, "held")])
+def test_padding_that_no_mask_tells_is_made_longer(counts, outcome):
+    net = nn.ModuleList([nn.Embedding(9, 8), nn.Linear(8, 2)])
+
+    def loss(batch):
+        real = torch.ones_like(batch[0]) if counts else batch[0] != 0
+        hidden = (net[0](batch[0]) * real[..., None]).sum(1) / real.sum(1, keepdim=True)
+        return F.cross_entropy(net[1](hidden), batch[1])
+
+    found = ts.relations(loss, padded_tokens(), trains=net)
+    assert [each.outcome for each in found.verdicts if each.relation == "padding"] == [outcome]

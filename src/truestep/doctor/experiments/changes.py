@@ -8,21 +8,11 @@ from typing import Any, Literal
 from truestep.doctor.relations.examples import Examples
 from truestep.doctor.relations.trials.tokens import with_longer_ends, with_other_padding
 
-ChangeKind = Literal[
-    "none",
-    "permuted",
-    "first half twice",
-    "second half twice",
-    "twice",
-    "one",
-    "one collated",
-    "constant",
-    "filled",
-    "exchanged",
-    "one changed",
-    "other padding",
-    "longer padding",
+OfRows = Literal[
+    "permuted", "first half twice", "second half twice", "twice", "one", "one collated", "one changed"
 ]
+OfItems = Literal["constant", "filled", "exchanged", "other padding", "longer padding"]
+ChangeKind = Literal["none"] | OfRows | OfItems
 
 
 @dataclass(frozen=True)
@@ -40,24 +30,18 @@ class Change:
     moved: str = ""  # the block of parameters that is moved
     by: float = 0.0  # how far
     at: int | None = None  # before which call of torch; None where the batch is handed over
-    holds_constants: bool = (
-        False  # whether factors and copies are those of where nothing is moved; without a move, noted
-    )
+    # whether factors and copies are those of where nothing is moved; without a move, noted
+    holds_constants: bool = False
     opens_cuts: bool = False  # whether detach() and no_grad() leave the graph whole
     option: str = ""  # the criterion's that has another value
     value: float = 0.0  # which; or what an item is filled with
     row: int = 0  # the example whose value is constant
     noise: int = 0  # of other random numbers, the how-many-th
-    counts: tuple[
-        int, ...
-    ] = ()  # numbers that stand for examples, which double with these; gradients are those of the step
-    follows_results: bool = False  # whether it is seen which results nothing is computed from
-    spoiled: tuple[str, ...] = ()  # names of such, each with its line, that get other values
-    follows_operands: bool = (
-        False  # whether it is seen which conditions choose, and what is paired with itself
-    )
-    follows_outputs: bool = False  # whether it is seen which way outputs are pushed that meet targets
-    follows_views: bool = False  # whether it is seen which views are written over
+    # numbers that stand for examples, which double with these; gradients are those of the step
+    counts: tuple[int, ...] = ()
+    # what of the step's operations is followed: results, operands, outputs, views or buffers
+    follows: str = ""
+    spoiled: tuple[str, ...] = ()  # names that nothing reads, each with its line, that get other values
     apart: str = ""  # a line whose views have memory of their own before they are written to
     flipped: str = ""  # a condition that gives the opposite answer
     chosen: str = ""  # a condition of which what it chooses gets other values

@@ -5,7 +5,7 @@ A sum that is divided by a number from outside of the batch, as by that of a win
 """
 
 import math
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from numbers import Real
 from typing import Any
 
@@ -65,9 +65,7 @@ class CountsOfStep(TorchFunctionMode):
         self.is_met = False
         self._counts, self._parameters, self._before = counts, list(parameters), before
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if watched_operation_name(func).strip("_") in _BY_A_NUMBER and len(args) > 1:
             with unseen():
                 args = self._doubled(args)

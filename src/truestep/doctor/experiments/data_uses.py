@@ -62,9 +62,7 @@ class DataUses(TorchFunctionMode):
         self._rows.clear()
         self._kept.clear()
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.rests:
             return func(*args, **kwargs)

@@ -139,9 +139,7 @@ class ReadValues(TorchFunctionMode):
         self.divided: dict[str, float] = {}
         self._quotients: dict[int, tuple[weakref.ref[Tensor], float]] = {}
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         is_value = isinstance(result, (int, float)) or (isinstance(result, Tensor) and not result.ndim)
         name = getattr(func, "__name__", "")

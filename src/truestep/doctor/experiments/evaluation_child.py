@@ -1,13 +1,11 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a child does that goes through an evaluation, with its examples cut or ordered in another way, and keeps what is printed."""
 
-import random
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch.optim.optimizer import register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
@@ -19,9 +17,8 @@ from truestep.doctor.experiments.loads import fetched
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
-EvaluationChangeKind = Literal["none", "cut", "reversed", "seed", "one example", "longer"]
+EvaluationChangeKind = Literal["none", "cut", "reversed", "one example", "longer"]
 LONGER_BY = 2  # so many times as many batches the loader says it has
-_SEED = 20_250
 Call = Callable[..., Any]
 
 
@@ -67,10 +64,6 @@ class EvaluationChild:
         """Put in place what hands over the examples; return the first batch."""
         self._life.listen()
         self._wrap()
-        if self._change.kind == "seed":
-            torch.manual_seed(_SEED)
-            random.seed(_SEED)
-            np.random.seed(_SEED)
         batch = self._next_batch(self._plan.iterator)
         self._draws.__enter__()  # for the rest of the child's life
         return batch

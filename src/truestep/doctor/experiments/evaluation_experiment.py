@@ -103,13 +103,6 @@ class EvaluationExperiment:
         if self._known[EvaluationChange()].draws:
             raise ExperimentNotTriedError("the evaluation draws random numbers, other ones for each batch")
 
-    def moves_with_examples(self, figure: PrintedFigure) -> bool:
-        """Tell whether a printed number is another one where all examples are the first one."""
-        before, after = self.figures(EvaluationChange()), self.figures(EvaluationChange("one example"))
-        if len(before) != len(after):
-            return True
-        return any(a == figure and a.differs(b) for a, b in zip(before, after, strict=True))
-
     @cached_property
     def steady(self) -> list[int]:
         """The numbers, by their place in the output, that are the same when nothing is changed.

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from truestep.doctor.experiments.sight import address_of, tensors_within
+from truestep.doctor.relations.graph import nodes_behind
 
 _READS = frozenset({"item", "tolist", "numpy", "__array__", "__float__", "__int__", "__index__"})
 
@@ -26,9 +27,7 @@ class CallsCounted(TorchFunctionMode):
         super().__init__()
         self._left, self._act = at, act
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if self._left == 0:
             self._act()
         self._left -= 1
@@ -49,9 +48,7 @@ class FirstUse(TorchFunctionMode):
         self._last_read = -1
         self._first: int | None = None
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         self._numbers.append(torch._C._autograd._get_sequence_nr())
         result = func(*args, **(kwargs or {}))
         if any(address_of(each) in self._of_model for each in tensors_within((args, kwargs))):
@@ -75,12 +72,4 @@ class FirstUse(TorchFunctionMode):
 
 def _sequence_numbers(roots: Iterable[Tensor]) -> Iterable[int]:
     """Yield the numbers of a graph's operations; leaves, which have the largest number there is, are left out."""
-    waiting: list[Any] = [each.grad_fn for each in roots if each.grad_fn is not None]
-    seen = set(waiting)
-    while waiting:
-        node = waiting.pop()
-        following = [each for each, _ in node.next_functions if each is not None and each not in seen]
-        seen.update(following)
-        waiting += following
-        if node.next_functions:
-            yield node._sequence_nr()
+    return (node._sequence_nr() for node in nodes_behind(roots) if node.next_functions)

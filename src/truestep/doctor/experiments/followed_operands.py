@@ -3,17 +3,19 @@
 
 import re
 import sys
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Self
 
 import torch
 from torch import Tensor
 
-from truestep.core.frames import frame_of_user, is_library_file
+from truestep.core.frames import is_library_file
 from truestep.doctor.experiments.going_on import unseen
+from truestep.doctor.experiments.norms_of_gradients import NormsOfGradients
 from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.experiments.step_follower import StepFollower
+from truestep.doctor.experiments.step_follower import NotedTensors, StepFollower, line_of, users_frame
+from truestep.doctor.experiments.taken_for_logits import TakenForLogits
+from truestep.doctor.relations.graph import nodes_behind
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 from truestep.doctor.runtime.wrapping import WatchWrappers
 
@@ -50,45 +52,46 @@ class FollowedOperands(StepFollower):
         flipped: a condition, as it is told, whose answers are to be the opposite.
         chosen: a condition of which what it chooses is to be other numbers.
 
-    Attributes:
+    It finds:
         conditions: those that choose among values with a graph, each with its line; and why its answer is known, or nothing.
         twins: lines of operations that are given one value twice, as if it were spread along two axes.
         doubled: lines of sums of two values that were computed apart and are the same.
         flat: lines that take the gradient of what is constant, for a loss that it becomes a part of.
         num_gradients: how many gradients were taken for a loss.
+        of_parts: lines that take a number off norms of such a gradient, of which there are more than outputs: norms and outputs.
+        shares: lines that take shares that sum to the same for logits, and what takes them.
+        num_logits: how many operations take logits.
+
+    Attributes:
         drops: whether anything was dropped at random, which a child does not: what is the same here may be so by that alone.
     """
 
     def __init__(self, flipped: str = "", chosen: str = "") -> None:
-        super().__init__()
-        self.conditions: dict[str, str] = {}
-        self.twins: list[str] = []
-        self.doubled: list[str] = []
-        self.flat: list[str] = []
-        self.num_gradients = 0
+        super().__init__(conditions={}, twins=[], doubled=[], flat=[], of_parts={}, shares={})
+        self.found.update(num_gradients=0, num_logits=0)
         self.drops = False
         self._flipped, self._chooses_others = flipped, chosen
-        self._from: dict[
-            int, tuple[weakref.ref[Tensor], frozenset[str]]
-        ] = {}  # conditions that a value is made of
-        self._bounded: dict[int, tuple[weakref.ref[Tensor], str]] = {}  # values, and what gave them
-        self._spread: dict[int, weakref.ref[Tensor]] = {}  # views with an axis more than what they are of
+        self._from = NotedTensors[frozenset[str]]()  # conditions that a value is made of
+        self._bounded = NotedTensors[str]()  # what gave a value whose sign is known
+        self._spread = NotedTensors[bool]()  # views with an axis more than what they are of
         self._sided: dict[str, str] = {}
+        self._norms = NormsOfGradients()
+        self._logits = TakenForLogits()
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if self._rests or not isinstance(result, Tensor):
-            return result
-        name, given = watched_operation_name(func), watched_operation_tensors(args, kwargs)
-        if not given:
+    def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Look at an operation's operands; give others where that is asked."""
+        result, name = func(*args, **kwargs), watched_operation_name(func)
+        given = watched_operation_tensors(args, dict(kwargs))
+        if not isinstance(result, Tensor) or not given:
             return result
         with unseen():
-            caller = sys._getframe(1)
+            caller = sys._getframe(2)
             self.drops |= "dropout" in name and _has_rate(args, kwargs)
             if not is_library_file(caller.f_code.co_filename):
-                self._note_twins(name, given, f"{caller.f_code.co_filename}:{caller.f_lineno}")
+                self._note_twins(name, given, line_of(caller))
+            taken = self._logits.look(name, result, given, args, kwargs)
+            self.found["num_logits"] += taken is not None
+            self._note_meaning(shares=taken, of_parts=self._norms.look(name, result, given, args))
             self._note_form(name, result, given, args)
             return self._chosen(name, result, given, args)
 
@@ -100,88 +103,86 @@ class FollowedOperands(StepFollower):
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of all that was found."""
-        seen.conditions, seen.twins = self.conditions, self.twins
-        seen.flat, seen.num_gradients = self.flat, self.num_gradients
-        seen.doubled = [] if self.drops else self.doubled
+        if self.drops:
+            self.found["doubled"] = []
+        super().tell(seen)
 
     def gradient(self, original: Callable[..., Any]) -> Callable[..., Any]:
         """Wrap `torch.autograd.grad`."""
 
         def grad(outputs: Any, inputs: Any, *args: Any, **kwargs: Any) -> Any:
             found = original(outputs, inputs, *args, **kwargs)
-            frame = frame_of_user(sys._getframe(1))
+            frame = users_frame()
             if frame is not None and (kwargs.get("create_graph") or (len(args) > _TWO and args[2])):
-                self.num_gradients += 1
+                self.found["num_gradients"] += 1
                 with unseen():
+                    self._norms.taken(_several(outputs), found)
                     if _is_flat(_several(outputs), _several(inputs), found):
-                        self.flat.append(f"{frame.f_code.co_filename}:{frame.f_lineno}")
+                        self.note("flat", line_of(frame))
             return found
 
         return grad
 
+    def _note_meaning(self, **meanings: Any) -> None:
+        """Note the line of an operation whose operands mean something else than it takes them for."""
+        for kind, told in meanings.items():
+            if told and (frame := users_frame()) is not None:
+                self.found[kind].setdefault(line_of(frame), told)
+
     def _note_form(self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]) -> None:
         """Note a view with an axis more, and a value whose sign is known."""
         source = given[0]
-        if name in _NEW_AXIS and result.data_ptr() == source.data_ptr():
-            known = self._spread.get(id(source))
-            is_spread = result.ndim > source.ndim and 1 in result.shape
-            if is_spread or (known is not None and known() is source):
-                self._spread[id(result)] = weakref.ref(result)
-        before = self._bounded.get(id(source))
+        is_view = name in _NEW_AXIS and result.data_ptr() == source.data_ptr()
+        if is_view and ((result.ndim > source.ndim and 1 in result.shape) or self._spread.get(source)):
+            self._spread[result] = True
+        before = self._bounded.get(source)
         if name in _NOT_NEGATIVE or (name in ("pow", "__pow__") and _is_even(args[1:])):
-            self._bounded[id(result)] = weakref.ref(result), name
-        elif name in _KEEP_SIGN and before is not None and before[0]() is source:
-            what = before[1] if name != "sum" else "square"  # a sum of shares may be above 1
-            self._bounded[id(result)] = weakref.ref(result), what
+            self._bounded[result] = name
+        elif name in _KEEP_SIGN and before is not None:
+            self._bounded[result] = before if name != "sum" else "square"  # a sum of shares may be above 1
 
     def _note_twins(self, name: str, given: Sequence[Tensor], line: str) -> None:
         if name not in _PAIR or len(given) != _TWO:
             return
         one, other = given
-        if name == "add" and _are_same_apart(one, other) and line not in self.doubled:
-            self.doubled.append(line)
+        if name == "add" and _are_same_apart(one, other):
+            self.note("doubled", line)
         if one is other or one.shape != other.shape or one.stride() != other.stride() or one.numel() == 1:
             return
-        are_views = all(
-            (known := self._spread.get(id(each))) is not None and known() is each for each in given
-        )
-        if are_views and one.data_ptr() == other.data_ptr() and line not in self.twins:
-            self.twins.append(line)
+        if all(map(self._spread.get, given)) and one.data_ptr() == other.data_ptr():
+            self.note("twins", line)
 
     def _chosen(self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]) -> Tensor:
         """Return an operation's result, having noted which conditions it comes of."""
-        made = frozenset().union(*(self._conditions_of(each) for each in given))
+        own = [self._from.get(each) or frozenset() for each in given]
+        made = frozenset().union(*own)
         if not made and name in _COMPARE and result.dtype is torch.bool and result.numel() > 1:
             return self._condition(name, result, given, args)
         if not made:
             return result
-        if all(self._conditions_of(each) for each in given):
+        if all(own):
             if not _ASK_FORM.search(name):
-                self._from[id(result)] = weakref.ref(result), made
+                self._from[result] = made
         elif result.requires_grad:
-            self.conditions.update({each: self._sided.get(each, "") for each in sorted(made)})
+            self.found["conditions"].update({each: self._sided.get(each, "") for each in sorted(made)})
             if self._chooses_others in made and result.is_floating_point():
                 return result * 1.5 + 0.1
         return result
 
     def _condition(self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]) -> Tensor:
-        frame = frame_of_user(sys._getframe(1))
+        frame = users_frame()
         if frame is None:
             return result
-        told = f"{_COMPARE[name]}@{frame.f_lasti} {frame.f_code.co_filename}:{frame.f_lineno}"
-        known = self._bounded.get(id(given[0]))
-        if known is not None and known[0]() is given[0] and given[0] is args[0] and len(args) == _TWO:
-            why = _answer(_COMPARE[name], known[1], args[1])
+        told = f"{_COMPARE[name]}@{frame.f_lasti} {line_of(frame)}"
+        known = self._bounded.get(given[0])
+        if known is not None and given[0] is args[0] and len(args) == _TWO:
+            why = _answer(_COMPARE[name], known, args[1])
             if why is not None:
                 self._sided[told] = why
         if told == self._flipped:
             result = ~result
-        self._from[id(result)] = weakref.ref(result), frozenset({told})
+        self._from[result] = frozenset({told})
         return result
-
-    def _conditions_of(self, value: Tensor) -> frozenset[str]:
-        known = self._from.get(id(value))
-        return known[1] if known is not None and known[0]() is value else frozenset()
 
 
 def _several(given: Any) -> list[Tensor]:
@@ -202,15 +203,7 @@ def _is_flat(outputs: Sequence[Tensor], inputs: Sequence[Tensor], found: Sequenc
 
 def _operations_behind(outputs: Sequence[Tensor], inputs: Sequence[Tensor]) -> Iterator[str]:
     """Yield the operations between inputs and outputs, by their nodes' names."""
-    seen: set[Any] = {each.grad_fn for each in inputs}
-    waiting = [each.grad_fn for each in outputs]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        yield node.name()
-        waiting += [each for each, _ in node.next_functions]
+    return (node.name() for node in nodes_behind(outputs, {each.grad_fn for each in inputs}))
 
 
 def _are_same_apart(one: Tensor, other: Tensor) -> bool:
@@ -225,11 +218,10 @@ def _are_same_apart(one: Tensor, other: Tensor) -> bool:
     return bool(torch.equal(one, other)) and bool(one.any()) and bool(one.isfinite().all())
 
 
-def _has_rate(args: Sequence[Any], kwargs: Mapping[str, Any] | None) -> bool:
+def _has_rate(args: Sequence[Any], kwargs: Mapping[str, Any]) -> bool:
     """Tell a dropout that drops something; what can't be told does."""
-    named = dict(kwargs or {})
-    rates = [each for each in (*args[1:], *named.values()) if isinstance(each, float)]
-    is_off = named.get("training", named.get("train")) is False or any(each is False for each in args)
+    rates = [each for each in (*args[1:], *kwargs.values()) if isinstance(each, float)]
+    is_off = kwargs.get("training", kwargs.get("train")) is False or any(each is False for each in args)
     return not is_off and (not rates or any(rates))
 
 

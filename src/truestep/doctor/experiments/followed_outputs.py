@@ -1,17 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows what a model puts out to where it meets targets of 0 and 1, and looks at which way the gradient pushes it."""
 
-import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.experiments.step_follower import StepFollower
+from truestep.doctor.experiments.step_follower import StepFollower, line_of, users_frame
+from truestep.doctor.relations.graph import nodes_behind
 from truestep.doctor.runtime.operations import watched_operation_tensors
 
 _LEAST_NUMBERS = 8
@@ -27,31 +25,27 @@ class _Meeting(NamedTuple):
 class FollowedOutputs(StepFollower):
     """Within it outputs are followed until a backward.
 
-    Attributes:
+    It finds:
         pushed: outputs that the gradient pushes away from their targets, down at 1 and up at 0: the line where they meet them, and
             the mean gradient at both.
         num_met: how many outputs met such targets, on the only way to the loss.
     """
 
     def __init__(self) -> None:
-        super().__init__()
-        self.pushed: list[tuple[str, float, float]] = []
-        self.num_met = 0
+        super().__init__(pushed=[], num_met=0)
         self._met: list[_Meeting] = []
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if not self._rests:
-            with unseen():
-                self._look(watched_operation_tensors(args, kwargs))
-        return func(*args, **(kwargs or {}))
+    def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Look for outputs beside targets."""
+        with unseen():
+            self._look(watched_operation_tensors(args, dict(kwargs)))
+        return func(*args, **kwargs)
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Keep the gradients of what the whole loss is computed from."""
         super().goes_backward(roots)
         self._met = [each for each in self._met if _is_all(each.output, roots)]
-        self.num_met += len(self._met)
+        self.found["num_met"] += len(self._met)
         for each in self._met:
             each.output.retain_grad()
 
@@ -65,23 +59,18 @@ class FollowedOutputs(StepFollower):
             at_one, at_zero = (float(found[where].mean()) for where in (are_one, ~are_one))
             least = _LEAST_SHARE * float(found.abs().mean())
             if at_one > least and at_zero < -least:
-                self.pushed.append((each.line, at_one, at_zero))
+                self.found["pushed"].append((each.line, at_one, at_zero))
         self._met = []
         super().went_backward()
 
-    def tell(self, seen: ChildOutcome) -> None:
-        """Tell of the outputs."""
-        seen.pushed, seen.num_met = self.pushed, self.num_met
-
     def _look(self, given: Sequence[Tensor]) -> None:
-        frame = frame_of_user(sys._getframe(2))
+        frame = users_frame()
         if frame is None or not torch.is_grad_enabled():
             return
         for output in given:
             for targets in given:
                 if _may_meet(output, targets) and _are_zero_and_one(targets):
-                    line = f"{frame.f_code.co_filename}:{frame.f_lineno}"
-                    self._met.append(_Meeting(output, targets, line))
+                    self._met.append(_Meeting(output, targets, line_of(frame)))
 
 
 def _may_meet(output: Tensor, targets: Tensor) -> bool:
@@ -102,16 +91,5 @@ def _are_zero_and_one(targets: Tensor) -> bool:
 
 def _is_all(output: Tensor, roots: Sequence[Any]) -> bool:
     """Tell whether every way from the loss to a parameter goes through an output, and none to another leaf."""
-    waiting = [each.grad_fn for each in roots if isinstance(each, Tensor)]
-    seen: set[Any] = {output.grad_fn}
-    is_met = False
-    while waiting:
-        node = waiting.pop()
-        is_met |= node is output.grad_fn
-        if node is None or node in seen:
-            continue
-        if hasattr(node, "variable"):
-            return False
-        seen.add(node)
-        waiting += [each for each, _ in node.next_functions]
-    return is_met
+    beside = nodes_behind(roots, {output.grad_fn})
+    return not any(hasattr(node, "variable") for node in beside) and output.grad_fn in nodes_behind(roots)

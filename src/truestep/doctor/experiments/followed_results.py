@@ -11,14 +11,12 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 
 from truestep.core.frames import is_library_file
 from truestep.core.trees import tree_leaves
-from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.relations.trials.cuts import inner_nodes
 from truestep.doctor.runtime.frames import watched_user_place
 
-_OWN_REFERENCES = (
-    2  # to a result of which nobody else knows: its entry, and the argument of the call that counts
-)
+# to a result of which nobody else knows: its entry, and the argument of the call that counts
+_OWN_REFERENCES = 2
 
 
 @dataclass
@@ -42,13 +40,12 @@ class FollowedResults(StepFollower):
     Args:
         layers: the modules by name.
 
-    Attributes:
+    It finds:
         lost: the layers whose results are, each with its line.
     """
 
     def __init__(self, layers: Mapping[str, nn.Module]) -> None:
-        super().__init__()
-        self.lost: list[str] = []
+        super().__init__(lost=[])
         self._names = {id(module): name for name, module in layers.items()}
         self._calls: list[_Call] = []
         self._dropped: list[LayerResult] = []  # by the forward that called for them
@@ -60,9 +57,8 @@ class FollowedResults(StepFollower):
         super().__enter__()  # type: ignore[no-untyped-call]
         return self
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    # a backward uses results, too
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if getattr(func, "__name__", "") not in ("__get__", "size", "dim", "__len__"):
             self._used.update(id(each) for _, each in tree_leaves((args, kwargs)) if isinstance(each, Tensor))
         return func(*args, **(kwargs or {}))
@@ -76,12 +72,8 @@ class FollowedResults(StepFollower):
             each = waiting.pop(0)
             told = f"{each.layer} {each.place}"
             is_lost = id(each.value) not in self._used and each.value.grad_fn not in reached
-            if is_lost and sys.getrefcount(each.value) <= _OWN_REFERENCES and told not in self.lost:
-                self.lost.append(told)
-
-    def tell(self, seen: ChildOutcome) -> None:
-        """Tell of the layers whose results are lost."""
-        seen.lost_results = self.lost
+            if is_lost and sys.getrefcount(each.value) <= _OWN_REFERENCES:
+                self.note("lost", told)
 
     def _before(self, module: nn.Module, _args: Any) -> None:
         if not self._rests:

@@ -3,7 +3,6 @@
 
 import re
 import sys
-import weakref
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from types import CodeType, FrameType
@@ -15,8 +14,8 @@ from torch import Tensor
 from truestep.core.call_site import name_never_read, start_of_statement
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
-from truestep.doctor.experiments.outcome import ChildOutcome
-from truestep.doctor.experiments.step_follower import StepFollower
+from truestep.doctor.experiments.step_follower import NotedTensors, StepFollower, line_of, users_frame
+from truestep.doctor.relations.graph import nodes_behind
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
 
 # they give the same numbers, or none of what they are given
@@ -55,32 +54,30 @@ class FollowedValues(StepFollower):
         parameters: those that are trained, by name.
         spoiled: names, each with its line, whose values are to be others.
 
-    Attributes:
+    It finds:
         unread: names that are never read, each with its line, and the parameters that its value is computed from.
     """
 
     def __init__(self, parameters: Mapping[str, Tensor], spoiled: Collection[str] = ()) -> None:
-        super().__init__()
-        self.unread: dict[str, list[str]] = {}
+        super().__init__(unread={})
         self._names = {id(each): name for name, each in parameters.items()}
         self._spoiled = spoiled
         self._found: list[_UnreadValue] = []
-        self._figures: dict[int, weakref.ref[Tensor]] = {}  # computed from what has a graph, without one
-        self._statements: dict[int, tuple[weakref.ref[Tensor], _Statement]] = {}  # that computed it
+        self._figures = NotedTensors[bool]()  # computed from what has a graph, without one
+        self._statements = NotedTensors[_Statement]()  # that computed it
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        result = func(*args, **(kwargs or {}))
-        if self._rests or not isinstance(result, Tensor) or not torch.is_grad_enabled():
+    def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Note what no line reads; give other numbers where that is asked."""
+        result = func(*args, **kwargs)
+        if not isinstance(result, Tensor) or not torch.is_grad_enabled():
             return result
-        name, given = watched_operation_name(func), watched_operation_tensors(args, kwargs)
-        frame = frame_of_user(sys._getframe(1))
+        name, given = watched_operation_name(func), watched_operation_tensors(args, dict(kwargs))
+        frame = users_frame()
         is_in_place = any(each is result for each in given) and name not in _HAND_THROUGH
         if frame is None or not given or is_in_place:
             return result
         with unseen():
-            return self._followed(result, name, given, frame)
+            return self._computed(result, name, given, frame)
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Note what is not read; beside the loss, where the loop itself computes it, figures are for readers."""
@@ -89,48 +86,32 @@ class FollowedValues(StepFollower):
         loops = set(_codes_of_stack())
         for each in found:
             if not (each.is_figure and each.code in loops):
-                self.unread[each.told] = list(each.parameters)
+                self.found["unread"][each.told] = list(each.parameters)
 
-    def tell(self, seen: ChildOutcome) -> None:
-        """Tell of the names that are never read."""
-        seen.unread_values = self.unread
-
-    def _followed(self, result: Tensor, name: str, given: Sequence[Tensor], frame: FrameType) -> Tensor:
+    def _computed(self, result: Tensor, name: str, given: Sequence[Tensor], frame: FrameType) -> Tensor:
         numbers = given[:1] if name in _CHOOSE else given  # others say which of them
-        if not result.requires_grad and any(each.requires_grad or self._is_figure(each) for each in numbers):
-            self._figures[id(result)] = weakref.ref(result)
+        if not result.requires_grad and any(
+            each.requires_grad or self._figures.get(each) for each in numbers
+        ):
+            self._figures[result] = True
             return result
         statement = _Statement(frame.f_code, start_of_statement(frame.f_code, frame.f_lasti))
-        if name in _HAND_THROUGH and not self._is_computed_in(statement, given[0]):
+        if name in _HAND_THROUGH and self._statements.get(given[0]) != statement:
             return result
-        self._statements[id(result)] = (weakref.ref(result), statement)
+        self._statements[result] = statement
         unread = name_never_read(frame.f_code, frame.f_lasti)
         if unread is None:
             return result
-        told = f"{unread} {frame.f_code.co_filename}:{frame.f_lineno}"
+        told = f"{unread} {line_of(frame)}"
         is_figure = not _CALLED_MASK.search(unread) and (name in _FOR_READERS or not result.requires_grad)
         self._found.append(_UnreadValue(told, frame.f_code, is_figure, tuple(self._leaves(result))))
         return _other_numbers(result) if told in self._spoiled else result
 
-    def _is_figure(self, value: Tensor) -> bool:
-        known = self._figures.get(id(value))
-        return known is not None and known() is value
-
-    def _is_computed_in(self, statement: _Statement, value: Tensor) -> bool:
-        known = self._statements.get(id(value))
-        return known is not None and known[0]() is value and known[1] == statement
-
     def _leaves(self, value: Tensor) -> Iterator[str]:
         """Yield the names of parameters that a value is computed from."""
-        waiting, seen = [value.grad_fn], set[Any]()
-        while waiting:
-            node = waiting.pop()
-            if node is None or node in seen:
-                continue
-            seen.add(node)
+        for node in nodes_behind([value]):
             if (name := self._names.get(id(getattr(node, "variable", None)))) is not None:
                 yield name
-            waiting += [each for each, _ in node.next_functions]
 
 
 def _other_numbers(value: Tensor) -> Tensor:

@@ -40,9 +40,8 @@ class HeldConstants(TorchFunctionMode):
         super().__init__()
         self.noted: list[Any] = []
         self._factors = factors
-        self._of_numbers: dict[
-            int | None, Tensor
-        ] = {}  # tensors made of numbers; kept, so that no address comes again
+        # tensors made of numbers; kept, so that no address comes again
+        self._of_numbers: dict[int | None, Tensor] = {}
         self._before: dict[int | None, Tensor] = {}
 
     def moves(self, parameters: Iterable[Tensor]) -> None:
@@ -51,9 +50,7 @@ class HeldConstants(TorchFunctionMode):
         torch.Tensor.__deepcopy__ = self._copying(torch.Tensor.__deepcopy__)  # type: ignore[method-assign]
         torch.nn.Parameter.__deepcopy__ = self._copying(torch.nn.Parameter.__deepcopy__)  # type: ignore[method-assign]
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = watched_operation_name(func).strip("_"), kwargs or {}
         if name in _FACTORS | _TERMS and len(args) == 2:
             args = self._with_factor(args, least_ndim=int(name in _TERMS))

@@ -105,9 +105,7 @@ class _RootsSeen(TorchFunctionMode):
         self._beside_graphs: set[int] = set()
         self._kept: list[Any] = []  # so that no address comes again
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         result = func(*args, **(kwargs or {}))
         made = list(tensors_within(result))

@@ -46,9 +46,7 @@ class OpenedCuts(TorchFunctionMode):
         switch: Any = torch.set_grad_enabled
         switch.__init__ = _on_for_the_users(switch.__init__)
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name, kwargs = watched_operation_name(func), kwargs or {}
         if (name == "detach" and args) or _freezes(func, args, kwargs):
             return args[0]

@@ -41,15 +41,13 @@ class ChildOutcome:
     told_before_last: int = 0  # so much was printed before the last batch of an evaluation
     is_whole: bool = False  # whether an evaluation took all of its examples
     draws: bool = False  # whether it drew random numbers meanwhile
-    drawn: list[list[list[int]]] = field(
-        default_factory=list
-    )  # by each operation: sizes, and axes of examples
+    # by each operation: sizes, and axes of examples
+    drawn: list[list[list[int]]] = field(default_factory=list)
     stream: str = ""  # a digest of where random streams stood at its end
     factors: list[Any] = field(default_factory=list)  # numbers that what has a graph was multiplied by
     touched: list[str] = field(default_factory=list)  # leaves of the batch that an operation was given
-    compared: list[str] = field(
-        default_factory=list
-    )  # those that only comparisons were given, as for an accuracy
+    # those that only comparisons were given, as for an accuracy
+    compared: list[str] = field(default_factory=list)
     operations: dict[str, list[str]] = field(default_factory=dict)  # that compute with a leaf
     roots: list[int] = field(default_factory=list)  # identities of tensors that the loss is computed from
     cuts_root: bool = False  # whether a batch is cut out of one of them
@@ -66,33 +64,14 @@ class ChildOutcome:
     meets_count: bool = False  # whether one of them stands for the examples
     calls_closure: bool = False  # whether an optimizer was given a closure
     coarsest: float = 0.0  # rounding of the coarsest float type
-    overwritten: list[str] = field(
-        default_factory=list
-    )  # parameters that something but an optimizer writes to
+    # parameters that something but an optimizer writes to
+    overwritten: list[str] = field(default_factory=list)
     own_backward: str | None = None  # a function in the graph whose backward is the user's, or a library's
     cuts: list[str] = field(default_factory=list)  # operations that end a graph, each with its line
     scores_samples: bool = False  # whether log_prob was asked of values without a graph
-    lost_results: list[str] = field(default_factory=list)  # layers, each with its line
-    # parameters that it is computed from, by the value's name and line
-    unread_values: dict[str, list[str]] = field(default_factory=dict)
-    conditions: dict[str, str] = field(
-        default_factory=dict
-    )  # that choose values, and why the answer is known
-    twins: list[str] = field(default_factory=list)  # lines of operations that are given one value twice
-    doubled: list[str] = field(
-        default_factory=list
-    )  # lines that add two values, computed apart, that are the same
-    num_gradients: int = 0  # that were taken for a loss
-    num_met: int = 0  # outputs that met targets of 0 and 1
-    flat: list[str] = field(default_factory=list)  # lines that take the gradient of a constant
-    num_written: int = 0
-    overwritten_views: list[str] = field(default_factory=list)  # lines, where another view is read afterwards
-    pushed: list[tuple[str, float, float]] = field(
-        default_factory=list
-    )  # outputs that are pushed from targets: the line, two gradients
-    values: dict[str, list[float]] = field(
-        default_factory=dict
-    )  # that each batch of an epoch gave, by the line
+    followed: dict[str, Any] = field(default_factory=dict)  # what followers of the step's operations found
+    # that each batch of an epoch gave, by the line
+    values: dict[str, list[float]] = field(default_factory=dict)
     values_within: dict[str, list[float]] = field(default_factory=dict)  # the same, NaN where there is none
     divided: dict[str, float] = field(default_factory=dict)  # what these were divided by, by the line
     printed_within: list[str] = field(default_factory=list)  # of an epoch, until each batch's end

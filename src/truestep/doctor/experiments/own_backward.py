@@ -2,10 +2,12 @@
 """What a gradient goes through that need be no slope: a backward written by hand, or the gradient of a function with a kink."""
 
 from collections.abc import Sequence
+from itertools import islice
 from typing import Any
 
-from torch import Tensor
 from torch.autograd.function import BackwardCFunction
+
+from truestep.doctor.relations.graph import nodes_behind
 
 _MOST_NODES = 100_000
 # of which a gradient has no slope where it jumps, as in a gradient penalty of such a critic
@@ -24,16 +26,10 @@ _OF_A_GRADIENT = "BackwardBackward"
 
 def own_backward_of(roots: Sequence[Any]) -> str | None:
     """Return what is said of such a function that these tensors are computed with, None where there is none."""
-    waiting = [each.grad_fn for each in roots if isinstance(each, Tensor)]
-    seen: set[Any] = set()
-    while waiting and len(seen) < _MOST_NODES:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
+    for node in islice(nodes_behind(roots), _MOST_NODES):
+        name: str = node.name()
         if isinstance(node, BackwardCFunction):
-            return f"{node.name().removesuffix('Backward')}, whose backward is written by hand"
-        if (name := node.name()).startswith(_BENT) and _OF_A_GRADIENT in name:
+            return f"{name.removesuffix('Backward')}, whose backward is written by hand"
+        if name.startswith(_BENT) and _OF_A_GRADIENT in name:
             return f"a gradient of {name.partition('Backward')[0]}, which jumps where that bends"
-        seen.add(node)
-        waiting += [following for following, _ in node.next_functions]
     return None

@@ -29,10 +29,9 @@ _COMPARISONS = frozenset(
         "to",
         "view",
         "cpu",
-        "dim",
     }
+    | {"dim"}
 )
-
 _JOINING = frozenset({"cat", "concat", "concatenate", "stack"})
 
 
@@ -58,23 +57,18 @@ class DataSight(TorchFunctionMode):
         self._leaves.pop(None, None)
         self._states = {address_of(each) for each in (*trained, *state_of_modules())}
         self._known = set(self._states)
-        self._older: dict[
-            int | None, str
-        ] = {}  # rows that were there before the batch, and what comes of them
+        self._older = dict[int | None, str]()  # rows from before the batch, and what comes of them
         self._kept: list[Any] = [*examples.leaves.values()]  # so that no address comes again
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         name = getattr(func, "__name__", "")
         given = list(tensors_within((args, kwargs)))
         used = [found for each in given if (found := self._leaf_or_foreign(each)) is not None]
         older = None if self.rests else self._older_rows(given)
         result = func(*args, **(kwargs or {}))
         made = list(tensors_within(result))
-        if (
-            name in _JOINING and len(used) == len(given) and len(set(used)) == 1
-        ):  # a loader's parts of one item
+        # a loader's parts of one item
+        if name in _JOINING and len(used) == len(given) and len(set(used)) == 1:
             self._kept += made
             self._leaves |= {address_of(each): used[0] for each in made}
         for each in used:

@@ -103,9 +103,8 @@ class StepChild:
         self._counts = CountsOfStep(change.counts, counted, factors) if change.counts else None
         self._entered = ExitStack()
         self._depth = 0  # of backwards within one another
-        self._is_amid = (
-            False  # whether the batches before the one that is used have gone backward without a step
-        )
+        # whether the batches before the one that is used have gone backward without a step
+        self._is_amid = False
 
     def begin(self) -> Any:
         """Put in place what follows the steps; return the batch that is handed over."""

@@ -39,9 +39,8 @@ class StepExperiment:
     plan: StepPlan
     place: Place  # where the batch is handed over
     budget: ExperimentBudget
-    moves: dict[str, Mapping[str, Tensor]] = field(
-        default_factory=dict
-    )  # directions, by the name of the move
+    # directions, by the name of the move
+    moves: dict[str, Mapping[str, Tensor]] = field(default_factory=dict)
     _known: dict[Change, ChildOutcome] = field(default_factory=dict)
 
     def child(self, change: Change) -> ChildOutcome:

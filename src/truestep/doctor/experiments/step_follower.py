@@ -1,18 +1,46 @@
 # SPDX-License-Identifier: Apache-2.0
 """What all that follows the operations of a step in a child has in common."""
 
-from collections.abc import Sequence
-from typing import Any
+import sys
+import weakref
+from collections.abc import Mapping, Sequence
+from types import FrameType
+from typing import Any, Generic, TypeVar
 
+from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.outcome import ChildOutcome
+
+Note = TypeVar("Note")
 
 
 class StepFollower(TorchFunctionMode):
-    """Within it operations are followed; it rests while gradients are computed, and what a backward computes anew is not seen."""
+    """Within it operations are followed; it rests while gradients are computed, and what a backward computes anew is not seen.
+
+    Attributes:
+        found: what the relations ask for, by its name.
+    """
 
     _rests = False
+
+    def __init__(self, **found: Any) -> None:
+        super().__init__()
+        self.found = found
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        given = kwargs or {}
+        return func(*args, **given) if self._rests else self.followed(func, args, given)
+
+    def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        """Call an operation, and return its result."""
+        raise NotImplementedError
+
+    def note(self, kind: str, line: str) -> None:
+        """Note a line once."""
+        if line not in self.found[kind]:
+            self.found[kind].append(line)
 
     def goes_backward(self, roots: Sequence[Any]) -> None:
         """Follow nothing while the gradients of these roots are computed."""
@@ -25,4 +53,29 @@ class StepFollower(TorchFunctionMode):
 
     def tell(self, seen: ChildOutcome) -> None:
         """Tell of all that was found."""
-        raise NotImplementedError
+        seen.followed.update(self.found)
+
+
+class NotedTensors(Generic[Note]):
+    """What is known of tensors, as long as they live."""
+
+    def __init__(self) -> None:
+        self._notes: dict[int, tuple[weakref.ref[Tensor], Note]] = {}
+
+    def __setitem__(self, tensor: Tensor, note: Note) -> None:
+        self._notes[id(tensor)] = weakref.ref(tensor), note
+
+    def get(self, tensor: Tensor) -> Note | None:
+        """Return what was noted of a tensor, None where nothing was."""
+        known = self._notes.get(id(tensor))
+        return known[1] if known is not None and known[0]() is tensor else None
+
+
+def users_frame() -> FrameType | None:
+    """Return the frame of the user's that an operation is called in."""
+    return frame_of_user(sys._getframe(1))
+
+
+def line_of(frame: FrameType) -> str:
+    """Return the line that a frame is at, as a place's text."""
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -39,11 +39,8 @@ class KeptFiles:
             "listdir": self._listing,
             "scandir": lambda path=".": _Scan(self._entries(path)),
             "mkdir": self._making_folder,
-            "rename": self._renaming,
-            "replace": self._renaming,
-            "remove": self._removing,
-            "unlink": self._removing,
-            "rmdir": self._removing,
+            **dict.fromkeys(("rename", "replace"), self._renaming),
+            **dict.fromkeys(("remove", "unlink", "rmdir"), self._removing),
             "listxattr": lambda *_, **__: [],
             **{each: lambda *_, **__: None for each in _NO_CHANGE},
         }

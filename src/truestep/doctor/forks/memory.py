@@ -33,15 +33,9 @@ class SharedMapping:
             return None
         start, end, readable, writable, executable, offset, major, minor, inode, path = found.groups()
         flags = (readable == "r", _READ), (writable == "w", _WRITE), (executable == "x", _EXECUTE)
-        return cls(
-            int(start, 16),
-            int(end, 16) - int(start, 16),
-            sum(bit for is_set, bit in flags if is_set),
-            int(offset, 16),
-            (int(major, 16), int(minor, 16)),
-            int(inode),
-            path,
-        )
+        length, device = int(end, 16) - int(start, 16), (int(major, 16), int(minor, 16))
+        bits = sum(bit for is_set, bit in flags if is_set)
+        return cls(int(start, 16), length, bits, int(offset, 16), device, int(inode), path)
 
 
 def shared_mappings() -> list[SharedMapping]:

@@ -20,20 +20,8 @@ from torch import Tensor
 
 from truestep.core.structure import batch_children, rebuild_batch
 
-_PLAIN = (
-    str,
-    bytes,
-    int,
-    float,
-    complex,
-    bool,
-    type(None),
-    np.generic,
-    Enum,
-    PurePath,
-    torch.dtype,
-    torch.device,
-)
+_NUMBERS = (int, float, complex, bool, np.generic)
+_PLAIN = (*_NUMBERS, str, bytes, type(None), Enum, PurePath, torch.dtype, torch.device)
 _ORDER_SEED = 20
 _MOST_ABSENT = 6
 _MOST_COMPARED = 17

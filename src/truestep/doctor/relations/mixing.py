@@ -120,9 +120,7 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self._names = {id(module): name for name, module in (layers or {}).items()}
         self._weights = torch.empty(0, dtype=torch.float64)
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         kept = result[0] if isinstance(result, (tuple, list)) and result else result
         is_kept = isinstance(kept, Tensor) and self._is_kept(kept)

@@ -35,19 +35,8 @@ _DROPOUTS = frozenset(
 _RECURRENT = frozenset({"lstm", "gru", "rnn_tanh", "rnn_relu"})
 # by the shape of a tensor, or with parameters for each number: drawn example by example
 _DRAWN_BY_ROW = frozenset(
-    {
-        *(
-            "rand_like",
-            "randn_like",
-            "randint_like",
-            "bernoulli",
-            "multinomial",
-            "normal",
-            "poisson",
-            "binomial",
-        ),
-        *("_standard_gamma", "_sample_dirichlet"),
-    }
+    {"rand_like", "randn_like", "randint_like", "bernoulli", "multinomial", "normal", "poisson", "binomial"}
+    | {"_standard_gamma", "_sample_dirichlet"}
 )
 _DRAWN_BY_SIZE = frozenset({"rand", "randn", "randint", "normal"})
 _NUMPY_DRAWS = ("normal", "uniform", "randn", "rand", "random", "standard_normal", "random_sample", "randint")
@@ -126,9 +115,7 @@ class SymmetricNoise:
 class _WithoutDropout(TorchFunctionMode):
     """Calls torch's functions with no dropout, and batch normalisation with its stored statistics."""
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name in _DROPOUTS:
@@ -178,9 +165,7 @@ class _SymmetricOperations(TorchDispatchMode):  # type: ignore[no-untyped-call]
         self.drawn: list[list[list[int]]] = []
         self._frozen = {each.untyped_storage()._cdata for each in frozen}
 
-    def __torch_dispatch__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self._frozen and func._schema.is_mutable and self._is_frozen(args):
             return args[0]

@@ -7,16 +7,23 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from truestep.doctor.check import Check
+from truestep.doctor.experiments.not_tried import RelationNotApplicableError
 from truestep.doctor.finding import Place, Severity
 
 if TYPE_CHECKING:
     from torch import nn
 
-    from truestep.doctor.experiments.epoch_experiment import EpochExperiment
-    from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
+    from truestep.doctor.experiments import epoch_experiment as epoch
+    from truestep.doctor.experiments import evaluation_experiment as evaluation
+    from truestep.doctor.experiments import own_state, step_experiment
     from truestep.doctor.experiments.figures import PrintedFigure
-    from truestep.doctor.experiments.own_state import StateExperiment
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+
+    EpochExperiment = epoch.EpochExperiment
+    EvaluationExperiment = evaluation.EvaluationExperiment
+    StateExperiment = own_state.StateExperiment
+    StepExperiment = step_experiment.StepExperiment
+else:  # for annotations alone: who reads the page of a relation loads no torch
+    EpochExperiment = EvaluationExperiment = StateExperiment = StepExperiment = Any
 
 ExperimentPlace = Literal["step", "evaluation", "epoch", "state"]
 
@@ -36,9 +43,8 @@ class ExperimentRelation(Check):
 
     is_preview = True
     tried_at: ClassVar[ExperimentPlace] = "step"
-    num_children: ClassVar[int] = (
-        1  # about so many; what needs few is tried first, since the time may not do for all
-    )
+    # about so many; what needs few is tried first, since the time may not do for all
+    num_children: ClassVar[int] = 1
 
     def why_not_applicable(self, criteria: "Mapping[str, nn.Module]") -> str | None:
         """Return why there is nothing in a run that this speaks of, as far as the criteria of the script's own tell it."""
@@ -56,8 +62,41 @@ class StepRelation(ExperimentRelation):
     needs_batch: ClassVar[bool] = True  # whether it changes the batch, so that it must be known
 
     @abstractmethod
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Ask for children, and compare them."""
+
+
+class FollowedRelation(StepRelation):
+    """A relation of what a step computes: a child follows its operations, and no batch is changed."""
+
+    needs_batch = False
+    follows: ClassVar[str]
+    """What of the operations is followed."""
+
+    def found(self, experiment: StepExperiment, counted: str = "", nothing: str = "") -> dict[str, Any]:
+        """Return what a child finds that follows the operations.
+
+        Raises:
+            RelationNotApplicableError: it finds nothing of what is counted.
+        """
+        from truestep.doctor.experiments.changes import Change
+
+        found = experiment.changed(Change(follows=self.follows)).followed
+        if counted and not found[counted]:
+            raise RelationNotApplicableError(nothing)
+        return found
+
+    def makes_a_difference(self, experiment: StepExperiment, **changed: Any) -> bool:
+        """Tell whether the step is another one with a further change, while its operations are followed."""
+        from truestep.doctor.experiments.changes import Change
+
+        return experiment.makes_a_difference(Change(follows=self.follows, **changed))
+
+    def at(
+        self, line: str, message: str, severity: Severity, evidence: dict[str, Any] | None = None
+    ) -> BrokenRelation:
+        """Return that the relation is broken at a line."""
+        return BrokenRelation(message, severity, Place.of_text(line), evidence or {})
 
 
 class EpochRelation(ExperimentRelation):
@@ -66,7 +105,7 @@ class EpochRelation(ExperimentRelation):
     tried_at = "epoch"
 
     @abstractmethod
-    def try_out(self, experiment: "EpochExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: EpochExperiment) -> Iterator[BrokenRelation]:
         """Ask for a child, and look at what it prints."""
 
 
@@ -76,7 +115,7 @@ class StateRelation(ExperimentRelation):
     tried_at = "state"
 
     @abstractmethod
-    def try_out(self, experiment: "StateExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StateExperiment) -> Iterator[BrokenRelation]:
         """Ask a child what is another one behind a state that is given back."""
 
 
@@ -86,7 +125,7 @@ class EvaluationRelation(ExperimentRelation):
     tried_at = "evaluation"
 
     @abstractmethod
-    def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: EvaluationExperiment) -> Iterator[BrokenRelation]:
         """Ask for children, and compare what they print."""
 
     def told(

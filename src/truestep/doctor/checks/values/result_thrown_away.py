@@ -28,12 +28,17 @@ _REDUCED = operations(numbers="averaged reduced")
 _NOT_OF_OPERATIONS = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration"))
 _NOTED = 4  # values that a page shows and drops
 _REORDERS = ("sort", "reverse")
+_NEW_TENSORS = frozenset(
+    f"torch.{each}{like}"
+    for each in ("zeros", "ones", "empty", "full", "rand", "randn")
+    for like in ("", "_like")
+)
 _NEW_LISTS = ("list", "sorted", "arange", "copy", "deepcopy", "tolist", "range", "keys")
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
 
 class ResultThrownAway(SourceCheck):
-    """A new value is computed in a line of its own, and nothing takes it; or a step of the training is named and not called.
+    """A new value is computed in a line of its own, or a tensor is filled, and nothing takes it; or a step is named and not called.
 
     Why: the operation changes nothing where it stands: what follows goes on with the old value.
 
@@ -63,6 +68,7 @@ class ResultThrownAway(SourceCheck):
         if not module.program.answer(mentions_torch):
             return
         yield from _reordered(module)
+        yield from _filled(module)
         notes = _notes(module)
         for statement in module.all(ast.Expr):
             value = statement.value
@@ -128,6 +134,41 @@ def _reordered_in_vain(module: SourceModule, call: ast.Call) -> str | None:
         isinstance(each, ast.Assign) and _is_new_list(module, each.value) for each in stores
     )
     return place.id if is_made and len(named) - len(stores) == 1 else None
+
+
+def _filled(module: SourceModule) -> Iterator[At]:
+    """Report tensors that a function makes, writes to and reads in no line."""
+    for scope in module.named_functions:
+        named: dict[str, list[ast.Name]] = {}
+        for each in module.inside(scope, ast.Name):
+            named.setdefault(each.id, []).append(each)
+        for name, uses in named.items():
+            made = [module.parents[each] for each in uses if not isinstance(each.ctx, ast.Load)]
+            if not all(isinstance(each, ast.Assign) and _is_new_tensor(module, each.value) for each in made):
+                continue
+            written = [each for each in uses if isinstance(each.ctx, ast.Load)]
+            if made and written and all(_is_written_to(module, each) for each in written):
+                text = f"{name!r} is written to here, and nothing reads it. What was it meant for?"
+                yield At(module.statement(written[0]), text, QUESTION)
+
+
+def _is_new_tensor(module: SourceModule, value: ast.expr) -> bool:
+    """Tell a tensor that is made without the numbers of another one: `torch.zeros(8, 3).to(device)`."""
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
+        if (module.qualify(value.func) or "") in _NEW_TENSORS:
+            return True
+        value = value.func.value
+    return False
+
+
+def _is_written_to(module: SourceModule, name: ast.Name) -> bool:
+    """Tell `labels[i] = 1` and `labels.fill_(1)` as statements."""
+    above = module.parents[name]
+    if isinstance(above, ast.Subscript) and above.value is name:
+        return isinstance(above.ctx, ast.Store) and isinstance(module.parents[above], ast.Assign)
+    call = module.parents[above]
+    is_in_place = isinstance(above, ast.Attribute) and above.attr.endswith("_") and isinstance(call, ast.Call)
+    return is_in_place and isinstance(module.parents[call], ast.Expr)
 
 
 def _is_new_list(module: SourceModule, value: ast.expr) -> bool:

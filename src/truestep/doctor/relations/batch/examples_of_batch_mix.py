@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from truestep.core.wording import percent_text
 from truestep.doctor.check import QUESTION, RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
     from truestep.doctor.relations.mixing import Mixing
 
 # what gives a row for each row and is no figure of the whole batch: examples meet in these by a wrong dimension
@@ -52,19 +52,13 @@ class ExamplesOfBatchMix(StepRelation):
     code = "REL002"
     num_children = 2
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the batch's gradients with the mean of its halves' gradients."""
         from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
-        from truestep.doctor.experiments.not_tried import (
-            ExperimentNotTriedError,
-            RelationNotApplicableError,
-        )
 
         tolerance = experiment.tolerance
         if experiment.plan.examples.count < 4:
             raise RelationNotApplicableError("the batch holds fewer than four examples")
-        if experiment.order_matters:
-            raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
         if not experiment.examples_mix:
             return
         apart = experiment.halves()
@@ -72,6 +66,8 @@ class ExamplesOfBatchMix(StepRelation):
         mixing = experiment.mixing
         demand_rows_are_examples(experiment)
         is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
+        if not is_clear and experiment.order_matters:
+            raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
         message = (
             f"the batch's gradient is not the mean of its halves' gradients: that of {apart.parameter} is off by "
             f"{apart.difference:.1%}, and rounding explains {percent_text(tolerance)}"

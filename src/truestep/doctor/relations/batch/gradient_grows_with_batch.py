@@ -2,13 +2,9 @@
 """Check REL003."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 _LEAST_FACTOR = 1.1
 
@@ -37,7 +33,7 @@ class GradientGrowsWithBatch(StepRelation):
 
     code = "REL003"
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients of the batch with every example twice."""
         from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
 
@@ -64,7 +60,7 @@ class GradientGrowsWithBatch(StepRelation):
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
 
-def _demand_no_count(experiment: "StepExperiment") -> None:
+def _demand_no_count(experiment: StepExperiment) -> None:
     """Make sure that the batch holds no count of its rows or tokens, which stays what it was where they double."""
     from truestep.doctor.experiments.counts import numbers_beside
     from truestep.doctor.experiments.not_tried import ExperimentNotTriedError

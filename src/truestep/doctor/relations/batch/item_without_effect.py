@@ -2,13 +2,9 @@
 """Check REL004."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 
 class ItemWithoutEffect(StepRelation):
@@ -41,7 +37,7 @@ class ItemWithoutEffect(StepRelation):
     is_preview = False
     num_children = 5
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients with the first example's value of an item for all."""
         from truestep.doctor.experiments.changes import Change
 

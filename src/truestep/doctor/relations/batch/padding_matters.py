@@ -6,13 +6,10 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
 from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
     from truestep.doctor.relations.trials.tokens import Sequences
-
-_LEAST_CHANGE = 0.01  # of a gradient, by longer padding: a convolution sees its edge
 
 
 class PaddingMatters(StepRelation):
@@ -49,7 +46,7 @@ class PaddingMatters(StepRelation):
     code = "REL016"
     num_children = 2
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients with other values at padded positions, or where no mask tells these, with more of them."""
         if not experiment.plan.is_from_loader:
             raise RelationNotApplicableError("no loader hands over padded sequences")
@@ -62,7 +59,7 @@ class PaddingMatters(StepRelation):
             yield from self._longer(experiment, why)
 
     def _others(
-        self, experiment: "StepExperiment", found: "Sequences", items: tuple[str, ...]
+        self, experiment: StepExperiment, found: "Sequences", items: tuple[str, ...]
     ) -> Iterator[BrokenRelation]:
         from truestep.doctor.experiments.changes import Change
 
@@ -81,14 +78,14 @@ class PaddingMatters(StepRelation):
         evidence = {"items": list(items), "mask": found.mask, "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
-    def _longer(self, experiment: "StepExperiment", why_no_mask: str) -> Iterator[BrokenRelation]:
+    def _longer(self, experiment: StepExperiment, why_no_mask: str) -> Iterator[BrokenRelation]:
         from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.relations.trials.tokens import MORE_POSITIONS, find_ends
+        from truestep.doctor.relations.trials.tokens import LEAST_CHANGE, MORE_POSITIONS, find_ends
 
         found = find_ends(experiment.plan.examples)
         if isinstance(found, str):
             raise RelationNotApplicableError(f"{why_no_mask}, and {found}")
-        tolerance = max(experiment.tolerance, _LEAST_CHANGE)
+        tolerance = max(experiment.tolerance, LEAST_CHANGE)
         experiment.demand_effect()
         if experiment.base.draws:
             raise ExperimentNotTriedError("random numbers are drawn, others for longer sequences")
@@ -105,7 +102,7 @@ class PaddingMatters(StepRelation):
         evidence = {"items": list(found.items), "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 
-    def _told_by_mask(self, experiment: "StepExperiment") -> "Sequences | str":
+    def _told_by_mask(self, experiment: StepExperiment) -> "Sequences | str":
         """Return where the batch is padded, in a mask of which nothing else is as likely; why no such mask is known."""
         from truestep.doctor.relations.trials.tokens import find_padding
 
@@ -119,7 +116,7 @@ class PaddingMatters(StepRelation):
             return "the step does not use the mask"
         return found
 
-    def _inputs(self, experiment: "StepExperiment", found: "Sequences") -> tuple[str, ...]:
+    def _inputs(self, experiment: StepExperiment, found: "Sequences") -> tuple[str, ...]:
         """Return the items that may be changed: numbers, and tokens that are embedded, and no labels of any kind."""
         operations = experiment.base.operations
         return tuple(

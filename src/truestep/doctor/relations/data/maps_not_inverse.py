@@ -2,13 +2,9 @@
 """Check REL023."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 
 class MapsNotInverse(StepRelation):
@@ -44,7 +40,7 @@ class MapsNotInverse(StepRelation):
     code = "REL023"
     num_children = 0
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Go through both maps."""
         from truestep.doctor.experiments.data_held import maps_not_inverse
 

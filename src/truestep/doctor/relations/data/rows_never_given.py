@@ -2,13 +2,10 @@
 """Check REL022."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.experiments.not_tried import RelationNotApplicableError
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 
 class RowsNeverGiven(StepRelation):
@@ -47,10 +44,9 @@ class RowsNeverGiven(StepRelation):
 
     code = "REL022"
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Change rows of what the data set holds in a child, and look at what it gives."""
         from truestep.doctor.experiments.data_held import rows_unread
-        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
 
         data = getattr(experiment.plan.iterator, "_dataset", None)
         if data is None:

@@ -2,13 +2,9 @@
 """Check REL014."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, EpochRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.epoch_experiment import EpochExperiment
+from truestep.doctor.relations.relation import BrokenRelation, EpochExperiment, EpochRelation
 
 
 class EpochFigureIsNoMean(EpochRelation):
@@ -43,7 +39,7 @@ class EpochFigureIsNoMean(EpochRelation):
 
     code = "REL014"
 
-    def try_out(self, experiment: "EpochExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: EpochExperiment) -> Iterator[BrokenRelation]:
         """Compare what a child prints behind an epoch of a few batches with the values of these."""
         for told in experiment.wrong_figures():
             where = (

@@ -2,13 +2,10 @@
 """Check REL008."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, EvaluationRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.relations.relation import BrokenRelation, EvaluationExperiment, EvaluationRelation
 
 
 class FigureDependsOnBatchSize(EvaluationRelation):
@@ -47,10 +44,9 @@ class FigureDependsOnBatchSize(EvaluationRelation):
 
     code = "REL008"
 
-    def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: EvaluationExperiment) -> Iterator[BrokenRelation]:
         """Compare what is printed with the examples cut into other batches."""
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
-        from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
 
         num_seen, plan = experiment.num_batches_seen, experiment.plan
         if num_seen < len(plan.cut) and (figures := experiment.divided_by_length()):

@@ -2,13 +2,9 @@
 """Check REL009."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, EvaluationRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.evaluation_experiment import EvaluationExperiment
+from truestep.doctor.relations.relation import BrokenRelation, EvaluationExperiment, EvaluationRelation
 
 
 class FigureDependsOnOrder(EvaluationRelation):
@@ -46,7 +42,7 @@ class FigureDependsOnOrder(EvaluationRelation):
 
     code = "REL009"
 
-    def try_out(self, experiment: "EvaluationExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: EvaluationExperiment) -> Iterator[BrokenRelation]:
         """Compare what is printed with the batches in reverse."""
         from truestep.doctor.experiments.evaluation_child import EvaluationChange
 

@@ -3,18 +3,14 @@
 
 from collections.abc import Iterator
 from itertools import islice
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION, RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
 _MOST_CONDITIONS = 6
 
 
-class ConditionWithoutEffect(StepRelation):
+class ConditionWithoutEffect(FollowedRelation):
     """A condition chooses among a step's values, and its opposite gives the same step; or it has one answer alone.
 
     Why: both branches are the same value, or what is compared can't lie on the other side, as a square below 0. The case
@@ -41,20 +37,14 @@ class ConditionWithoutEffect(StepRelation):
     """
 
     code = "REL018"
-    needs_batch = False
+    follows = "operands"
     num_children = 3
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Ask a child for conditions, and others for the opposite of each."""
-        from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
-        from truestep.doctor.finding import Place
-
         assert experiment.tolerance
-        found = experiment.changed(Change(follows_operands=True))
-        if not found.conditions:
-            raise RelationNotApplicableError("no comparison chooses among values with a graph")
-        for each, answer in islice(found.conditions.items(), _MOST_CONDITIONS):
+        found = self.found(experiment, "conditions", "no comparison chooses among values with a graph")
+        for each, answer in islice(found["conditions"].items(), _MOST_CONDITIONS):
             sign, _, line = each.partition(" ")
             sign = sign.partition("@")[0]
             if answer:
@@ -62,19 +52,16 @@ class ConditionWithoutEffect(StepRelation):
                     f"this compares by {sign}, and {answer}. What it chooses is the same in every step. "
                     "Compare what can lie on both sides, such as the difference in place of its square"
                 )
-                yield BrokenRelation(message, RISK, Place.of_text(line), {"condition": sign})
-            elif not _matters(experiment, each):
+                yield self.at(line, message, RISK, {"condition": sign})
+            elif not self._matters(experiment, each):
                 message = (
                     f"the step is the same, to the bit, where this comparison by {sign} gives the opposite answer, though "
                     "what it chooses counts. Are both branches the same value?"
                 )
-                yield BrokenRelation(message, QUESTION, Place.of_text(line), {"condition": sign})
+                yield self.at(line, message, QUESTION, {"condition": sign})
 
-
-def _matters(experiment: "StepExperiment", condition: str) -> bool:
-    """Tell whether a condition's answer changes the step, or what it chooses does not."""
-    from truestep.doctor.experiments.changes import Change
-
-    opposite = Change(follows_operands=True, flipped=condition)
-    others = Change(follows_operands=True, chosen=condition)
-    return experiment.makes_a_difference(opposite) or not experiment.makes_a_difference(others)
+    def _matters(self, experiment: StepExperiment, condition: str) -> bool:
+        """Tell whether a condition's answer changes the step, or what it chooses does not."""
+        return self.makes_a_difference(experiment, flipped=condition) or not self.makes_a_difference(
+            experiment, chosen=condition
+        )

@@ -5,11 +5,10 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 if TYPE_CHECKING:
     from truestep.doctor.experiments.moves import BlockMove
-    from truestep.doctor.experiments.step_experiment import StepExperiment
 
 
 class GradientIsNoSlope(StepRelation):
@@ -40,7 +39,7 @@ class GradientIsNoSlope(StepRelation):
     needs_batch = False
     num_children = 7  # and five for each further block, where a cut in writing is in the way
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the slope of the loss with the gradient, block by block."""
         from truestep.doctor.experiments.slopes import demand_slopes, in_full_precision, slope_moves
 
@@ -50,7 +49,7 @@ class GradientIsNoSlope(StepRelation):
             yield self._broken(experiment, move, measured)
             return  # one cut shows in several blocks
 
-    def _broken(self, experiment: "StepExperiment", move: "BlockMove", measured: float) -> BrokenRelation:
+    def _broken(self, experiment: StepExperiment, move: "BlockMove", measured: float) -> BrokenRelation:
         from truestep.doctor.experiments.slopes import graph_cuts
 
         cuts = graph_cuts(experiment)

@@ -2,16 +2,12 @@
 """Check REL021."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
 
-class GradientOfConstant(StepRelation):
+class GradientOfConstant(FollowedRelation):
     """A loss is made of the gradient of a number that is the same whatever the inputs are.
 
     Why: the shares of all classes sum to 1, so their sum has no gradient but rounding. A penalty on it is always zero.
@@ -38,21 +34,14 @@ class GradientOfConstant(StepRelation):
     """
 
     code = "REL021"
-    needs_batch = False
-    num_children = 1
+    follows = "operands"
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Ask a child for gradients that are rounding alone."""
-        from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
-        from truestep.doctor.finding import Place
-
-        found = experiment.changed(Change(follows_operands=True))
-        if not found.num_gradients:
-            raise RelationNotApplicableError("the step takes no gradient for its loss")
-        for line in dict.fromkeys(found.flat):
+        found = self.found(experiment, "num_gradients", "the step takes no gradient for its loss")
+        for line in found["flat"]:
             message = (
                 "the gradient that is taken here for the loss is rounding alone: what it is of stays the same whatever the inputs "
                 "are, as a sum of all shares of a softmax does. Take that of one share an example, or of the loss"
             )
-            yield BrokenRelation(message, RISK, Place.of_text(line))
+            yield self.at(line, message, RISK)

@@ -2,14 +2,11 @@
 """Check REL007."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.core.wording import percent_text
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 
 class GradientsLeftOver(StepRelation):
@@ -47,7 +44,7 @@ class GradientsLeftOver(StepRelation):
     code = "REL007"
     needs_batch = False
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the gradients where those of before are cleared beforehand."""
         from truestep.doctor.experiments.changes import Change
         from truestep.doctor.experiments.step_experiment import closures_compared
@@ -55,8 +52,6 @@ class GradientsLeftOver(StepRelation):
         tolerance = experiment.tolerance
         experiment.demand_effect()
         if not experiment.plan.steps_together:
-            from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
-
             raise ExperimentNotTriedError(
                 "one optimizer steps more often than another, whose gradients may wait for its step"
             )

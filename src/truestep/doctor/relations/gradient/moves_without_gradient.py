@@ -2,13 +2,9 @@
 """Check REL017."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, StepExperiment, StepRelation
 
 
 class MovesWithoutGradient(StepRelation):
@@ -42,7 +38,7 @@ class MovesWithoutGradient(StepRelation):
     needs_batch = False
     num_children = 3
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Move layers without a gradient, and look at the loss."""
         from truestep.doctor.experiments.still_layers import moves_of_still_layers
 

@@ -2,16 +2,12 @@
 """Check REL019."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION, RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
 
-class PairedWithItself(StepRelation):
+class PairedWithItself(FollowedRelation):
     """A value is given a new axis twice, at the same place, and combined with itself; or two terms are the same numbers.
 
     Why: `m[:, None, :] * m[:, None, :]` is the square of `m`, not a table of all pairs. `unsqueeze(-1)` and `unsqueeze(2)`
@@ -37,24 +33,20 @@ class PairedWithItself(StepRelation):
     """
 
     code = "REL019"
-    needs_batch = False
-    num_children = 1
+    follows = "operands"
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Ask a child what it paired with itself."""
-        from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.finding import Place
-
-        found = experiment.changed(Change(follows_operands=True))
-        for line in found.twins:
+        found = self.found(experiment)
+        for line in found["twins"]:
             message = (
                 "both sides of an operation here are one value, whose new axis stands at the same place on both, so it is "
                 "combined with itself and nothing is paired. Put one of the new axes elsewhere"
             )
-            yield BrokenRelation(message, RISK, Place.of_text(line))
-        for line in [] if experiment.base.draws else found.doubled:
+            yield self.at(line, message, RISK)
+        for line in [] if experiment.base.draws else found["doubled"]:
             message = (
                 "the two sides of a sum here are the same numbers, though each is computed for itself. "
                 "Is one of them meant to be of something else?"
             )
-            yield BrokenRelation(message, QUESTION, Place.of_text(line))
+            yield self.at(line, message, QUESTION)

@@ -2,17 +2,14 @@
 """Check REL020."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.core.wording import number_text
 from truestep.doctor.check import RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.experiments.not_tried import ExperimentNotTriedError
+from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
 
-class PushedFromTargets(StepRelation):
+class PushedFromTargets(FollowedRelation):
     """The gradient pushes the outputs away from targets of 0 and 1: down where the target is 1, and up where it is 0.
 
     Why: what is made small is a likeness, not an error, so training makes the model worse. Its loss falls all the while.
@@ -36,27 +33,17 @@ class PushedFromTargets(StepRelation):
     """
 
     code = "REL020"
-    needs_batch = False
-    num_children = 1
+    follows = "outputs"
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Ask a child where outputs meet targets, and which way they are pushed."""
-        from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.not_tried import (
-            ExperimentNotTriedError,
-            RelationNotApplicableError,
-        )
-        from truestep.doctor.finding import Place
-
-        found = experiment.changed(Change(follows_outputs=True))
-        if not found.num_met:
-            raise RelationNotApplicableError("no output meets targets of 0 and 1 on the only way to the loss")
+        nothing = "no output meets targets of 0 and 1 on the only way to the loss"
+        found = self.found(experiment, "num_met", nothing)
         if len(experiment.plan.optimizers) > 1:
             raise ExperimentNotTriedError("with several optimizers one model may be trained to fool another")
-        for line, at_one, at_zero in found.pushed[:1]:
+        for line, at_one, at_zero in found["pushed"][:1]:
             message = (
                 f"the step makes outputs smaller where their target is 1 (mean gradient {number_text(at_one)}), and larger where "
                 f"it is 0 ({number_text(at_zero)}): it trains away from the targets. Turn the sign of the loss round"
             )
-            evidence = {"found": at_one, "expected": 0.0}
-            yield BrokenRelation(message, RISK, Place.of_text(line), evidence)
+            yield self.at(line, message, RISK, {"found": at_one, "expected": 0.0})

@@ -2,16 +2,12 @@
 """Check REL012."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION, RISK
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
 
-class ResultLost(StepRelation):
+class ResultLost(FollowedRelation):
     """A layer's result, or a value that the step computes, is used by nothing.
 
     Why: the model is then another one than it says: without this dropout, this mask or this term of the loss. Usually the
@@ -52,46 +48,41 @@ class ResultLost(StepRelation):
     """
 
     code = "REL012"
-    needs_batch = False
+    follows = "results"
     num_children = 2
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Ask a child which results it lost."""
-        from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.finding import Place
-
         assert experiment.base
-        found = experiment.changed(Change(follows_results=True))
-        for each in found.lost_results:
+        found = self.found(experiment)
+        for each in found["lost"]:
             layer, _, line = each.rpartition(" ")
             message = (
                 f"the result of {layer} is lost: forward computes nothing from it, and does not return it, and it reaches no loss. "
                 "Go on with it, or take the layer out"
             )
-            yield BrokenRelation(message, RISK, Place.of_text(line), {"layer": layer})
-        lines = {Place.of_text(each.rpartition(" ")[2]) for each in found.lost_results}
+            yield self.at(line, message, RISK, {"layer": layer})
+        lines = {each.rpartition(" ")[2] for each in found["lost"]}
         unread = {
             each: parameters
-            for each, parameters in found.unread_values.items()
-            if Place.of_text(each.rpartition(" ")[2]) not in lines
+            for each, parameters in found["unread"].items()
+            if each.rpartition(" ")[2] not in lines
         }
-        if unread and not experiment.makes_a_difference(Change(follows_results=True, spoiled=tuple(unread))):
-            yield from _told_values(experiment, unread)
+        if unread and not self.makes_a_difference(experiment, spoiled=tuple(unread)):
+            yield from self._told_values(experiment, unread)
 
-
-def _told_values(experiment: "StepExperiment", unread: dict[str, list[str]]) -> Iterator[BrokenRelation]:
-    """Yield each value; what parameters are used for alone is a risk, since they stay untrained."""
-    from truestep.doctor.finding import Place
-
-    trained = {
-        name.rpartition(": ")[2] for name, each in experiment.base.gradients().items() if each is not None
-    }
-    for each, parameters in unread.items():
-        name, _, line = each.rpartition(" ")
-        idle = [one for one in parameters if one not in trained]
-        message = f"{name} is computed here and nothing reads it: with other numbers in it the step stays the same. "
-        if idle:
-            message += f"{idle[0]} has no gradient, and this is all that it is used for. Go on with {name}, or take both out"
-        else:
-            message += "Is it left over, or meant in the place of what the next lines use?"
-        yield BrokenRelation(message, RISK if idle else QUESTION, Place.of_text(line), {"name": name})
+    def _told_values(
+        self, experiment: StepExperiment, unread: dict[str, list[str]]
+    ) -> Iterator[BrokenRelation]:
+        """Yield each value; what parameters are used for alone is a risk, since they stay untrained."""
+        given = experiment.base.gradients().items()
+        trained = {name.rpartition(": ")[2] for name, each in given if each is not None}
+        for each, parameters in unread.items():
+            name, _, line = each.rpartition(" ")
+            idle = [one for one in parameters if one not in trained]
+            message = f"{name} is computed here and nothing reads it: with other numbers in it the step stays the same. "
+            if idle:
+                message += f"{idle[0]} has no gradient, and this is all that it is used for. Go on with {name}, or take both out"
+            else:
+                message += "Is it left over, or meant in the place of what the next lines use?"
+            yield self.at(line, message, RISK if idle else QUESTION, {"name": name})

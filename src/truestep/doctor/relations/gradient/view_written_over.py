@@ -2,16 +2,12 @@
 """Check REL024."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION
-from truestep.doctor.relations.relation import BrokenRelation, StepRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.relations.relation import BrokenRelation, FollowedRelation, StepExperiment
 
 
-class ViewWrittenOver(StepRelation):
+class ViewWrittenOver(FollowedRelation):
     """Two parts of a tensor overlap, one is written over in place, and the other is read afterwards with what was written.
 
     Why: `tokens[:, :-1]` and `tokens[:, 1:]` are one memory: to mask the labels in the second masks the inputs in the first.
@@ -37,23 +33,17 @@ class ViewWrittenOver(StepRelation):
     """
 
     code = "REL024"
-    needs_batch = False
+    follows = "views"
     num_children = 2
 
-    def try_out(self, experiment: "StepExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Ask a child for such lines, and others that write to memory of their own there."""
-        from truestep.doctor.experiments.changes import Change
-        from truestep.doctor.experiments.not_tried import RelationNotApplicableError
-        from truestep.doctor.finding import Place
-
         assert experiment.tolerance
-        found = experiment.changed(Change(follows_views=True))
-        if not found.num_written:
-            raise RelationNotApplicableError("the step writes over no tensor in place")
-        for line in found.overwritten_views[:2]:
-            if experiment.makes_a_difference(Change(follows_views=True, apart=line)):
+        found = self.found(experiment, "num_written", "the step writes over no tensor in place")
+        for line in found["overwritten"][:2]:
+            if self.makes_a_difference(experiment, apart=line):
                 message = (
                     "this writes to a part of a tensor in place, and another part that overlaps it is read afterwards with "
                     "what was written: with memory of its own the step is another one. Is a copy meant here?"
                 )
-                yield BrokenRelation(message, QUESTION, Place.of_text(line))
+                yield self.at(line, message, QUESTION)

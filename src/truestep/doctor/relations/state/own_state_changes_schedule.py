@@ -2,14 +2,10 @@
 """Check REL015."""
 
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
 from truestep.doctor.check import QUESTION, RISK
 from truestep.doctor.finding import Place
-from truestep.doctor.relations.relation import BrokenRelation, StateRelation
-
-if TYPE_CHECKING:
-    from truestep.doctor.experiments.own_state import StateExperiment
+from truestep.doctor.relations.relation import BrokenRelation, StateExperiment, StateRelation
 
 
 class OwnStateChangesSchedule(StateRelation):
@@ -68,7 +64,7 @@ class OwnStateChangesSchedule(StateRelation):
 
     code = "REL015"
 
-    def try_out(self, experiment: "StateExperiment") -> Iterator[BrokenRelation]:
+    def try_out(self, experiment: StateExperiment) -> Iterator[BrokenRelation]:
         """Ask a child what is another one."""
         for each in experiment.lost():
             begin = f"a {each.schedule} that is given its own state back goes on as another: {each.what}"

@@ -10,6 +10,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from truestep.core.frames import line_of_user_code
+from truestep.doctor.relations.graph import nodes_behind
 from truestep.doctor.relations.trials.trial import Trials
 from truestep.doctor.runtime.operations import cuts_graph, watched_operation_name, watched_operation_tensors
 
@@ -33,9 +34,7 @@ class GraphCuts(TorchFunctionMode):
         self.detached: list[Tensor] = []
         self.is_hidden = False
 
-    def __torch_function__(
-        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         result = func(*args, **(kwargs or {}))
         name, given = watched_operation_name(func), watched_operation_tensors(args, kwargs)
         if func == _GRADIENT:  # what is there is asked for, nothing is computed
@@ -101,14 +100,7 @@ def cuts_of(trials: Trials) -> Cuts:
 
 def inner_nodes(tensors: list[Tensor]) -> set[Any]:
     """Return the nodes of graphs but for those of the leaves."""
-    seen: set[Any] = set()
-    waiting: list[Any] = [each.grad_fn for each in tensors]
-    while waiting:
-        node = waiting.pop()
-        if node is not None and node not in seen and not hasattr(node, "variable"):
-            seen.add(node)
-            waiting += [following for following, _ in node.next_functions]
-    return seen
+    return {node for node in nodes_behind(tensors) if not hasattr(node, "variable")}
 
 
 def _short_place(line: str) -> str:

@@ -3,6 +3,7 @@
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import torch
@@ -17,6 +18,7 @@ _SEEN = (
     "(is_causal=True), and pad convolutions on the left"
 )
 _FEWEST_PADDED = 3  # positions, in which one value is no chance
+LEAST_CHANGE = 0.01  # of a gradient, by longer padding: a convolution sees its edge
 MORE_POSITIONS = 2  # positions by which padding is made longer
 _TARGETS = re.compile(r"label|target|\by\b", re.I)
 _MASKS = re.compile(r"mask|pad", re.I)
@@ -126,7 +128,7 @@ def padding(trials: Trials) -> Verdict:
     """Other values at padded positions, and more of these, change nothing."""
     found = find_padding(trials.examples)
     if isinstance(found, str):
-        return Verdict("padding", "not tried", found)
+        return _padding_without_mask(trials, found)
     count = trials.examples.count
     items = tuple(name for name in found.items if name != found.mask and not _TARGETS.search(name))
     outcome = trials.gradients(with_other_padding(trials.examples, items), count)
@@ -135,7 +137,21 @@ def padding(trials: Trials) -> Verdict:
         return verdict
     longer = trials.attempt(_with_more_padding(trials.examples, found), count)
     # where it fails it takes sequences of one length
-    return verdict if isinstance(longer, str) else _padding_verdict(trials, longer, "longer padding")
+    return verdict if isinstance(longer, str) else _padding_verdict(trials, longer, "more of them")
+
+
+def _padding_without_mask(trials: Trials, why: str) -> Verdict:
+    """More padding behind sequences whose ends the batch tells without a mask changes next to nothing, or is asked after."""
+    found = find_ends(trials.examples)
+    if isinstance(found, str):
+        return Verdict("padding", "not tried", f"{why}, and {found}")
+    longer = trials.attempt(_with_more_padding(trials.examples, found), trials.examples.count)
+    if isinstance(longer, str) or trials.draws:
+        why = "it draws random numbers, others for" if trials.draws else "it takes no"
+        return Verdict("padding", "not tried", f"no mask tells the padding, and {why} longer sequences")
+    verdict = _padding_verdict(trials, longer, "more of them")
+    is_small = verdict.outcome == "held" or (verdict.found or 0.0) <= LEAST_CHANGE
+    return replace(verdict, outcome="held" if is_small else "question", why="" if is_small else verdict.why)
 
 
 def _padding_verdict(trials: Trials, outcome: TrialOutcome, given: str) -> Verdict:

@@ -27,6 +27,7 @@ from truestep.doctor.relations.gradients import (
     gradient_tolerance,
     merged_twins,
 )
+from truestep.doctor.relations.graph import nodes_behind
 from truestep.doctor.relations.mixing import Mixing, RowRecord, distinct_count, first_mixing
 from truestep.doctor.relations.noise import SEED, SymmetricNoise
 from truestep.doctor.relations.trials.named import modules_named_by
@@ -291,13 +292,8 @@ class Trials:
 def _hooks_unsaid() -> Iterator[None]:
     """Have compiled modules not warn of hooks that are ours."""
     # put there by hand: `filterwarnings` would have warnings that were shown once come again
-    unsaid: Any = (
-        "ignore",
-        re.compile(r"Using `torch\.compile\(module\)` when there are global hooks"),
-        UserWarning,
-        None,
-        0,
-    )
+    about_hooks = re.compile(r"Using `torch\.compile\(module\)` when there are global hooks")
+    unsaid: Any = ("ignore", about_hooks, UserWarning, None, 0)
     warnings.filters.insert(0, unsaid)  # type: ignore[attr-defined]
     try:
         yield
@@ -314,18 +310,8 @@ def _is_inside_another(module: nn.Module) -> bool:
 
 def graph_leaves(loss: Tensor) -> dict[int, Tensor]:
     """Return the leaves of a graph that need gradients."""
-    found: dict[int, Tensor] = {}
-    seen, waiting = set(), [loss.grad_fn]
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        leaf = getattr(node, "variable", None)
-        if isinstance(leaf, Tensor):
-            found[id(leaf)] = leaf
-        waiting += [following for following, _ in node.next_functions]
-    return found
+    leaves = (getattr(node, "variable", None) for node in nodes_behind([loss]))
+    return {id(each): each for each in leaves if isinstance(each, Tensor)}
 
 
 def _gradients(loss: Tensor, parameters: list[Tensor]) -> list[Tensor | None]:

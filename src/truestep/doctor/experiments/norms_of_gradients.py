@@ -1,0 +1,59 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Follows gradients that are taken for a loss to their norms: a penalty compares one norm for each output with a number."""
+
+from collections.abc import Sequence
+from typing import Any
+
+from torch import Tensor
+
+from truestep.doctor.experiments.step_follower import NotedTensors
+
+_NORMS = frozenset({"norm", "vector_norm", "linalg_norm", "linalg_vector_norm"})
+_SQUARES = frozenset({"square", "pow", "mul", "abs"})
+_KEEP = frozenset(
+    {"add", "sum", "to", "float", "squeeze", "unsqueeze", "clamp", "view", "reshape", "flatten"}
+)
+_COMPARE = frozenset({"sub", "rsub", "mse_loss", "l1_loss", "smooth_l1_loss"})
+_SUMMED = frozenset({"sum", "mean"})
+
+
+class NormsOfGradients:
+    """Knows how many outputs a gradient is of, and what its norms are."""
+
+    def __init__(self) -> None:
+        self._summed = NotedTensors[int]()  # how many numbers a sum is of
+        self._outputs = NotedTensors[int]()  # how many outputs a gradient, or its squares, are of
+        self._norms = NotedTensors[int]()
+
+    def taken(self, outputs: Sequence[Tensor], gradients: Sequence[Tensor | None]) -> None:
+        """Note gradients of outputs; where these are one sum, of what it sums."""
+        count = sum(self._summed.get(each) or each.numel() for each in outputs)
+        for each in gradients:
+            if each is not None and count > 1:
+                self._outputs[each] = count
+
+    def look(
+        self, name: str, result: Tensor, given: Sequence[Tensor], args: Sequence[Any]
+    ) -> tuple[int, int] | None:
+        """Return how many norms a number is taken off, and how many outputs there are, where these are fewer."""
+        source = given[0]
+        if name in _SUMMED and source.requires_grad and result.numel() == 1:
+            self._summed[result] = source.numel()
+        count, normed = self._outputs.get(source), self._norms.get(source)
+        if count is not None and (name in _NORMS or name == "sqrt"):
+            self._norms[result] = count
+        elif count is not None and name in _SQUARES | _KEEP:
+            self._outputs[result] = count
+        elif normed is not None and name in _COMPARE and _is_number(args[1:2]):
+            return (source.numel(), normed) if source.numel() > normed else None
+        elif normed is not None and name in _KEEP:
+            self._norms[result] = normed
+        return None
+
+
+def _is_number(other: Sequence[Any]) -> bool:
+    """Tell one number other than 0, also where it is given for each norm."""
+    if not other or not isinstance(other[0], Tensor):
+        return bool(other) and bool(other[0])
+    numbers = other[0].detach().reshape(-1)
+    return not other[0].requires_grad and bool((numbers == numbers[0]).all()) and bool(numbers[0])
