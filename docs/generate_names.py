@@ -16,8 +16,8 @@ LIST = Path(__file__).with_name("names.inc")
 def docstring(name: str) -> str:
     """Return a name's docstring; what is of another library is read from its file, so that the library is not loaded."""
     module, _, piece = name.rpartition(".")
-    if module in frameworks.__all__:
-        file = Path(frameworks.__file__).parent / module / "exact.py"
+    file = Path(frameworks.__file__).parent / f"{module}.py"
+    if module and file.is_file():
         classes = ast.parse(file.read_text("utf-8")).body
         return next(
             ast.get_docstring(each) or ""

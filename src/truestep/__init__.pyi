@@ -1,6 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 
+from truestep import accelerate as accelerate
+from truestep import lightning as lightning
 from truestep import nn as nn
+from truestep import transformers as transformers
 from truestep.checkpoints.apply import apply_state as apply_state
 from truestep.checkpoints.retention import Retention as Retention
 from truestep.checkpoints.store import CheckpointStore as CheckpointStore
@@ -54,9 +57,6 @@ from truestep.engine.schedules.shapes import warmup_inverse_sqrt as warmup_inver
 from truestep.engine.schedules.shapes import warmup_linear as warmup_linear
 from truestep.engine.schedules.stepping import plateau as plateau
 from truestep.explainer.block import explain_errors as explain_errors
-from truestep.frameworks import accelerate as accelerate
-from truestep.frameworks import lightning as lightning
-from truestep.frameworks import transformers as transformers
 from truestep.machine.dtypes import dtypes as dtypes
 from truestep.machine.environment import environment as environment
 from truestep.machine.gpus import gpus as gpus

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ts.accelerate`, by the name under which it is imported: `from truestep.accelerate import ExactResume`."""
+"""`ts.accelerate.ExactResume`: exact resume of a loop with Accelerate, which is imported when it is asked for."""
 
-import sys
+from truestep.core.lazy import lazy_names
 
-from truestep.frameworks import accelerate
-
-sys.modules[__name__] = accelerate
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__, called="ts.accelerate")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ts.lightning`, by the name under which it is imported: `from truestep.lightning import ExactResume`."""
+"""`ts.lightning.ExactResume`: exact resume of a training by Lightning, which is imported when it is asked for."""
 
-import sys
+from truestep.core.lazy import lazy_names
 
-from truestep.frameworks import lightning
-
-sys.modules[__name__] = lightning
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__, called="ts.lightning")

@@ -1,8 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""`ts.transformers`, by the name under which it is imported: `from truestep.transformers import ExactResume`."""
+"""`ts.transformers.ExactResume`: exact resume of a training by Hugging Face's Trainer, which is imported when it is asked for."""
 
-import sys
+from truestep.core.lazy import lazy_names
 
-from truestep.frameworks import transformers
-
-sys.modules[__name__] = transformers
+__getattr__, __dir__, __all__ = lazy_names(__name__, __file__, called="ts.transformers")

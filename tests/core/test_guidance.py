@@ -33,7 +33,7 @@ def things(tmp_path_factory):
         found |= {"block": net.accumulating(), "update": net.update(lambda x: net(x)[:, 0], rows)}
         found["store"] = ts.CheckpointStore(tmp_path_factory.mktemp("store"))
         found["early"] = ts.EarlyStopping(patience=3, mode="min")
-        found["averaged"] = net.averaged()
+        found["averaged"], found["watch"] = net.averaged(), ts.watch()
         found["averaged"]._was_entered = True
         yield found
         found["store"].close()

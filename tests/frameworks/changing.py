@@ -165,7 +165,6 @@ def by_accelerate(
                     if made:
                         made.step()
                     optimizer.zero_grad()
-                exact.save_state()
     finally:
         exact.close()
     return [each.tolist() for each in net.parameters()]

@@ -150,7 +150,6 @@ def by_accelerate(habits, directory, kill_at=-1):
                 if habits["schedule"] == "step":
                     schedule.step()
                 optimizer.zero_grad()
-            exact.save_state()
         looks("epoch_end", exact)
     exact.close()
     return end_of(net, schedule.scheduler.last_epoch)

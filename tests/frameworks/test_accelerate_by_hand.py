@@ -44,25 +44,23 @@ class Loop:
 
 def plain(loop):
     for batch in loop.exact:
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def zeroed_first(loop):
     for batch in loop.exact:
-        loop.optimizer.zero_grad(); loop.backward(batch); loop.optimizer.step(); loop.exact.save_state()
+        loop.optimizer.zero_grad(); loop.backward(batch); loop.optimizer.step()
 
 def by_index(loop):
     for i, batch in enumerate(loop.exact, loop.exact.batch):
         loop.backward(batch)
         if (i + 1) % 2 == 0:
             loop.step()
-        loop.exact.save_state()
 
 def by_index_and_tail(loop):
     for i, batch in enumerate(loop.exact, start=loop.exact.batch):
         loop.backward(batch)
         if (i + 1) % 4 == 0 or i + 1 == len(loop.exact):
             loop.step()
-        loop.exact.save_state()
 
 def by_progress_bar(loop):
     bar = tqdm(loop.exact, disable=False)
@@ -70,7 +68,6 @@ def by_progress_bar(loop):
         loop.backward(batch)
         if i % 2:
             loop.step()
-        loop.exact.save_state()
 
 def by_counter(loop):
     done = 0
@@ -79,21 +76,18 @@ def by_counter(loop):
         done += 1
         if done == 3:
             loop.step(); done = 0
-        loop.exact.save_state()
 
 def zeroed_to_zeros(loop):
     for i, batch in enumerate(loop.exact, loop.exact.batch):
         loop.backward(batch)
         if i % 3 == 2:
             loop.optimizer.step(); loop.optimizer.zero_grad(set_to_none=False)
-        loop.exact.save_state()
 
 def step_at_the_top(loop):
     for i, batch in enumerate(loop.exact, loop.exact.batch):
         if i % 2 == 0:
             loop.step()
         loop.backward(batch)
-        loop.exact.save_state()
 
 def rarely_stepped(loop):
     for i, batch in enumerate(loop.exact, loop.exact.batch):
@@ -101,7 +95,6 @@ def rarely_stepped(loop):
         loop.accelerator.backward(loop.other(batch).square().mean())
         if i == 8:
             loop.step(loop.other_optimizer)
-        loop.exact.save_state()
 
 def adversarial(loop):
     for batch in loop.exact:
@@ -109,87 +102,83 @@ def adversarial(loop):
         loop.other_optimizer.zero_grad()
         loop.accelerator.backward((loop.net(loop.other(batch).expand(-1, 4))).mean())
         loop.other_optimizer.step()
-        loop.exact.save_state()
 
 def never_stepped(loop):
     for batch in loop.exact:
         loop.optimizer.zero_grad(); loop.backward(batch); loop.optimizer.step()
         loop.accelerator.backward(loop.other(batch).square().mean())
-        loop.exact.save_state()
 
 def left_out(loop):
     for batch in loop.exact:
         if batch[0, 0] > 0.6:
-            loop.exact.save_state()
             continue
-        loop.optimizer.zero_grad(); loop.backward(batch); loop.optimizer.step(); loop.exact.save_state()
+        loop.optimizer.zero_grad(); loop.backward(batch); loop.optimizer.step()
 
 def kept_iterator(loop):
     batches = iter(loop.exact)
     while (batch := next(batches, None)) is not None:
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def looked_at_and_kept(loop):
     loop.first = iter(loop.exact)
     next(loop.first)
     for batch in loop.exact:
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def looked_at_and_dropped(loop):
     first = iter(loop.exact)
     next(first)
     for batch in loop.exact:
-        loop.backward(batch); first = None; loop.step(); loop.exact.save_state()
+        loop.backward(batch); first = None; loop.step()
 
 def another_kept(loop):
     loop.kept = [*getattr(loop, "kept", ()), iter(loop.exact)]
     for batch in loop.exact:
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 RIGHT = (plain, zeroed_first, by_index, by_index_and_tail, by_progress_bar, by_counter, zeroed_to_zeros, step_at_the_top,
     rarely_stepped, adversarial, never_stepped, left_out, kept_iterator, looked_at_and_kept, looked_at_and_dropped, another_kept)
 
 def from_0(loop):
     for i, batch in enumerate(loop.exact):
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def from_1(loop):
     for i, batch in enumerate(loop.exact, 1):
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
         if i == 7:
             break
 
 def from_0_in_a_bar(loop):
     for i, batch in enumerate(tqdm(loop.exact)):
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def bar_around(loop):
     for i, batch in tqdm(enumerate(loop.exact)):
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def zipped(loop):
     for _, batch in zip(range(7), loop.exact):
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def first_ones(loop):
     for batch in itertools.islice(loop.exact, 7):
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 def counted_pairs(loop):
     for i, (batch, _) in enumerate(zip(loop.exact, itertools.repeat(0))):
-        loop.backward(batch); loop.step(); loop.exact.save_state()
+        loop.backward(batch); loop.step()
 
 COUNTS = (from_0, from_1, from_0_in_a_bar, bar_around, zipped, first_ones, counted_pairs)
 
 def nested(loop):
     for batch in loop.exact:
-        loop.backward(batch); loop.step(); next(iter(loop.exact)); loop.exact.save_state()
+        loop.backward(batch); loop.step(); next(iter(loop.exact))
 
 def nested_in_silence(loop):
     for batch in loop.exact:
-        loop.exact.save_state()
         for other in loop.exact:
-            loop.backward(other); loop.step(); loop.exact.save_state()
+            loop.backward(other); loop.step()
 
 REFUSED = (nested, nested_in_silence)
 

@@ -211,7 +211,6 @@ def right(exact):
     for epoch in range(exact.epoch, 1):
         for batch in exact:
             step(batch)
-            exact.save_state()
 
 def looks(exact):
     net(next(iter(exact)))
@@ -228,7 +227,6 @@ def planned(steps):
             for batch in exact:
                 step(batch)
                 mine.step()
-                exact.save_state()
     finally:
         exact.close()
         accelerator._schedulers.clear()
@@ -271,18 +269,15 @@ for steps in (8, 16):
     planned(steps)
 print(json.dumps(said))
 """
-LOOP = "Write for batch in exact:, with exact.save_state() as the last line of its body."
+LOOP = "Write for batch in exact:, where it is for batch in loader:"
 BY_LOADER = "3 steps took their batches from the loader, and not from the ExactResume of"
-REGISTERED = (
-    "it saves itself, and is not registered; end the body of the loop over exact with exact.save_state()"
-)
+REGISTERED = "it saves itself between two batches of for batch in exact, and is not registered"
 RIGHT = (
     *("never", "only looked at", "few", "evaluated", "other batches first"),
-    *("right", "right, evaluated", "right, over", "unprepared"),
+    *("right", "right, evaluated", "right, over", "unprepared", "prepared again"),
 )
 ACCELERATE_SAYS = {
     **dict.fromkeys(("loader", "by hand", "without the first", "after a look"), BY_LOADER),
-    "prepared again": "exact.save_state() was never called",
     **dict.fromkeys(("registered", "registered with another", "state"), REGISTERED),
     "checkpoint": "it goes on where it is made, so nothing is left to load; the loop is for epoch in range(exact.epoch, 20)",
     "pickled": "can't be pickled or copied",
@@ -290,7 +285,7 @@ ACCELERATE_SAYS = {
 }
 ACCELERATE_TELLS = {
     **dict.fromkeys(("never", "only looked at", "evaluated"), "no batch was taken from exact"),
-    "few": "exact.save_state() was never called, so nothing was saved. " + LOOP,
+    "few": "ended before its first save was due (every_n_batches=100), so a kill would have lost all of it. Write",
     "unprepared": "accelerator.prepare has not returned the loader",
 }
 

@@ -21,7 +21,6 @@ _KINDS = (bool, int, float, str, Tensor, np.ndarray, np.generic, list, tuple, di
 _CLOCKS = (time.time, time.monotonic, time.perf_counter, time.process_time)
 _MOST_ITEMS, _MOST_BYTES = 50_000, 1 << 26
 _IF_MISSING = "?"  # behind the name of a reading of a clock: this process has its own, unless the hook for it is left out
-_EXTRA = "get_extra_state(self) and set_extra_state(self, state) into the class."
 
 
 class PlainAttributes:
@@ -37,42 +36,30 @@ class PlainAttributes:
         self._holders: dict[str, Any] = {}
         for root, each in given.items():
             inner = each.named_modules() if isinstance(each, nn.Module) else [("", each)]
-            held = {f"{root}.{name}".rstrip("."): holder for name, holder in inner if _is_of_user(holder)}
-            parts = {
-                f"{path}.{name}": part for path, holder in held.items() for name, part in vars(holder).items()
-            }
-            objects = {
-                path: part
-                for path, part in parts.items()
-                if not isinstance(part, nn.Module) and _is_of_user(part)
-            }
-            self._holders |= held | objects
+            held = {f"{root}.{name}".rstrip("."): one for name, one in inner if _is_of_user(one)}
+            for path, holder in held.items():
+                parts = {f"{path}.{name}": part for name, part in vars(holder).items() if _is_of_user(part)}
+                objects = {name: part for name, part in parts.items() if not isinstance(part, nn.Module)}
+                self._holders |= {path: holder, **objects}
         self._began = [clock() for clock in _CLOCKS]
-        self._made = {path: _at_a_glance(value) for path, _, value in self._all()}
+        self._made = {path: _at_a_glance(value) for path, value in self._all()}
         self._told = False
 
-    def _all(self) -> Iterator[tuple[str, Any, Any]]:
+    def _all(self) -> Iterator[tuple[str, Any]]:
         for path, holder in self._holders.items():
             lost = getattr(holder, "_non_persistent_buffers_set", ())
             buffers = {name: value for name, value in getattr(holder, "_buffers", {}).items() if name in lost}
             for name, value in {**vars(holder), **buffers}.items():
                 if name not in self._of_library and isinstance(value, _KINDS):
-                    yield f"{path}.{name}", holder, value
+                    yield f"{path}.{name}", value
 
-    def changed(self, instead: str = _EXTRA) -> dict[str, Any]:
+    def changed(self, instead: str) -> dict[str, Any]:
         """Return what has changed since this was made; say once what can't be kept, and what to write `instead`."""
         found, lost = {}, []
-        for path, _, value in self._all():
-            is_same = path in self._made and self._made[path] == _at_a_glance(value)
-            if is_same:
+        for path, value in self._all():
+            if path in self._made and self._made[path] == _at_a_glance(value):
                 continue
-            content = (
-                list(value)
-                if isinstance(value, set | deque)
-                else dict(value)
-                if isinstance(value, dict)
-                else value
-            )
+            content = _spelt_out(value)
             if any(isinstance(leaf, Tensor) and leaf.requires_grad for _, leaf in tree_leaves([content])):
                 continue  # weights, and what belongs to the batch
             try:
@@ -89,24 +76,19 @@ class PlainAttributes:
         return found
 
     def _is_time(self, value: Any) -> bool:
-        return type(value) is float and any(
-            began <= value <= clock() for began, clock in zip(self._began, _CLOCKS, strict=True)
-        )
+        now = [clock() for clock in _CLOCKS]
+        return type(value) is float and any(a <= value <= b for a, b in zip(self._began, now, strict=True))
 
     def put_back(self, kept: dict[str, Any]) -> None:
         """Set what was kept, within the containers and tensors that are there: something else may hold them, too."""
         for path, value in kept.items():
             holder, name = self._holders.get(path.rpartition(".")[0]), path.rpartition(".")[2]
-            if holder is None or (name.endswith(_IF_MISSING) and hasattr(holder, name.rstrip(_IF_MISSING))):
+            is_there = hasattr(holder, name.rstrip(_IF_MISSING))
+            if holder is None or (name.endswith(_IF_MISSING) and is_there):
                 continue
             name = name.rstrip(_IF_MISSING)
             now = getattr(holder, name, None)
-            if (
-                isinstance(now, Tensor)
-                and isinstance(value, Tensor)
-                and now.shape == value.shape
-                and now.dtype == value.dtype
-            ):
+            if isinstance(now, Tensor) and isinstance(value, Tensor) and _form(now) == _form(value):
                 with torch.no_grad():
                     now.copy_(value)
             elif isinstance(now, dict | set | list | deque) and isinstance(value, list | dict):
@@ -116,10 +98,13 @@ class PlainAttributes:
                 setattr(holder, name, value)
 
 
+def _form(tensor: Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype
+
+
 def _spelt_out(value: Any) -> Any:
-    return (
-        list(value) if isinstance(value, set | deque) else dict(value) if isinstance(value, dict) else value
-    )
+    kinds = {set: list, deque: list, dict: dict}
+    return next((plain(value) for kind, plain in kinds.items() if isinstance(value, kind)), value)
 
 
 def _at_a_glance(value: Any) -> Any:
@@ -136,8 +121,6 @@ def _is_of_user(value: Any) -> bool:
     name = type(value).__module__
     file = getattr(sys.modules.get(name), "__file__", None)
     is_own = (
-        name == "__main__"
-        or name.startswith("torchmetrics.")
-        or (file is not None and not is_library_file(file))
+        name == "__main__" or name.startswith("torchmetrics.") or bool(file and not is_library_file(file))
     )
     return is_own and hasattr(value, "__dict__") and not isinstance(value, type)

@@ -45,9 +45,7 @@ class KeyedPasses:
     def __init__(self, skipped: Callable[[Any, int], int | None] = lambda _, batches: batches) -> None:
         self._skipped = skipped
         self._process = os.getpid()  # a forked worker has loaders of its own
-        self._root = 0
-        self._is_new = False
-        self._seeds = ""
+        self._root, self._is_new, self._seeds = 0, False, ""
         self._place: dict[str, Any] = {}
         self._awaited: tuple[int, Callable[[], Any]] | None = None
         self._training: _KeyedPass | None = None
@@ -92,18 +90,21 @@ class KeyedPasses:
         """Return a pass over a loader."""
         if os.getpid() != self._process:
             return plain(loader)
-        streams = _streams_of(loader)
+        own = find_sample_generators({name: getattr(loader, name, None) for name in _PARTS})
+        streams = [*global_sample_generators(), *own.values()]
         if self._awaited is None or order_of(self._awaited[1]()) != order_of(loader):
             return _KeyedPass(loader, plain, streams, random_key(self._root, _OTHERS, _place_of(streams)))
         refuse_loader(loader)
         if self._is_new:  # which seed the user gave to a loader's own generator counts, too
             self._root, self._is_new = random_key(self._root, _place_of(streams[_NUM_GLOBAL:])), False
-        number = self._awaited[0]
-        self._training = _KeyedPass(loader, plain, streams, random_key(self._root, number), number)
-        skip = self._skipped(loader, self._place["batches"]) if self._place.get("pass") == number else None
+        number, place = self._awaited[0], self._place
+        begun = self._training = _KeyedPass(loader, plain, streams, random_key(self._root, number), number)
+        skip = self._skipped(loader, place["batches"]) if place.get("pass") == number else None
         if skip is not None:
-            self._training.go_on_at(self._place, skip, self._seeds)
-        return self._training
+            begun.skip, begun.seeds = skip, self._seeds
+            if place.get("workers") == getattr(loader, "num_workers", None):  # else others draw other numbers
+                begun.expected = place["digest"]
+        return begun
 
 
 class _KeyedPass:
@@ -120,17 +121,12 @@ class _KeyedPass:
         self._loader, self._plain, self._streams, self._key = loader, plain, streams, key
         self.number = number
         """Of the pass, where it is trained on."""
-        self._skip = self._fetched = 0
-        self._seeds = ""
+        self.skip, self.seeds = 0, ""
+        self.expected: list[Any] | None = None
+        """A batch's number, and its digest before the kill."""
+        self._fetched = 0
         self._rows: dict[int, list[Any]] = {}  # of the last batches, by their number
-        self._expected: list[Any] | None = None  # a batch's number, and its digest before the kill
         self._iterator: Iterator[Any] | None = None
-
-    def go_on_at(self, place: dict[str, Any], skip: int, seeds: str) -> None:
-        """Drop so many batches, and compare the one at the place, unless other workers draw other numbers."""
-        self._skip, self._seeds = skip, seeds
-        if place.get("workers") == getattr(self._loader, "num_workers", None):
-            self._expected = place["digest"]
 
     def digest_before(self, batches: int) -> list[Any] | None:
         """Return the number of the last batch up to a place whose rows are kept, and their digest."""
@@ -144,7 +140,7 @@ class _KeyedPass:
         if self._iterator is None:
             self._loader._iterator = None  # persistent workers stand where the last pass left them
             self._iterator = self._keyed(self._key, lambda: self._plain(self._loader))
-            for _ in range(self._skip):
+            for _ in range(self.skip):
                 self._fetch()
         return self._fetch()
 
@@ -155,8 +151,16 @@ class _KeyedPass:
         if self.number is not None:
             self._rows[number] = _first_rows_of(batch)
             self._rows.pop(number - _NUM_KEPT, None)
-        if self._expected is not None and self._expected[0] == number:
-            _refuse_other_batch(self._expected, self.digest_before(number), self._seeds)
+        if (
+            self.expected is not None
+            and self.expected[0] == number
+            and self.expected != self.digest_before(number)
+        ):
+            raise OptionError(
+                f"ExactResume can't go on exactly: batch {number} of this epoch, counted from 0, holds other numbers than before "
+                f"the kill, so the data are not the same, or draw from something that no seed sets.{self.seeds} Have them made the "
+                "same at each start (a seed for each split, generator and file), or give ExactResume an empty directory."
+            )
         return batch
 
     def _keyed(self, key: int, call: Callable[[], Any]) -> Any:
@@ -175,12 +179,6 @@ def _keyed_iter(loader: Any) -> Iterator[Any]:
     assert _plain_iter is not None
     active = _active() if _active is not None else None
     return _plain_iter(loader) if active is None else active.iterate(loader, _plain_iter)
-
-
-def _streams_of(loader: Any) -> list[SampleGenerator]:
-    """Return the global streams, and the generators that a loader, its samplers and its data keep for themselves."""
-    own = find_sample_generators({name: getattr(loader, name, None) for name in _PARTS})
-    return [*global_sample_generators(), *own.values()]
 
 
 def order_of(loader: Any) -> tuple[int, ...]:
@@ -217,15 +215,6 @@ def _first_rows(leaf: Any) -> Any:
     is_plain = leaf.layout == torch.strided and leaf.device == torch.device("cpu") and not leaf.is_nested
     rows = leaf[:_NUM_ROWS] if is_plain and leaf.dim() else leaf
     return rows.detach().clone(memory_format=torch.contiguous_format) if is_plain else None
-
-
-def _refuse_other_batch(before: list[Any], now: list[Any] | None, seeds: str) -> None:
-    if before != now:
-        raise OptionError(
-            f"ExactResume can't go on exactly: batch {before[0]} of this epoch, counted from 0, holds other numbers than before "
-            f"the kill, so the data are not the same, or draw from something that no seed sets.{seeds} Have them made the same at "
-            "each start (a seed for each split, generator and file), or give ExactResume an empty directory."
-        )
 
 
 def refuse_loader(loader: Any, *more: Any) -> None:

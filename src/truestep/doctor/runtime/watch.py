@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from weakref import finalize
 
 from truestep.core.errors import OptionError
+from truestep.core.held import HelpfulAttributes
 from truestep.core.system import call_in_forked_children
 from truestep.doctor.experiments.experiments import Experiments
 from truestep.doctor.experiments.going_on import end_child_with_script
@@ -57,8 +58,10 @@ class WatchOptions:
     is_of_command: bool = False  # the script's own watches leave it the field
 
 
-class Watch:
+class Watch(HelpfulAttributes):
     """One watched run: use it as a context manager, then look at `findings`."""
+
+    _called, _variable = "ts.watch(...)", "watch"
 
     def __init__(self, options: WatchOptions | None = None, scope: WatchScope | None = None) -> None:
         self.options = options = options or WatchOptions()

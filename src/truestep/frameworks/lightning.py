@@ -8,18 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import OptionError, check_number
-from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.beginning import (
-    Beginning,
-    made_optimizers,
-    made_schedules,
-    refuse_trainer_of,
-    refuse_two,
-)
-from truestep.frameworks.kept import KeptCheckpoints
-from truestep.frameworks.passes import KeyedPasses, refuse_loader, refuse_processes
-from truestep.run.loop_random import loop_random_state, set_loop_random_state
+from truestep.frameworks.begun import made
+from truestep.frameworks.passes import refuse_loader
+from truestep.frameworks.resume import ResumeCallback
 
 try:
     from lightning.pytorch import Callback, LightningModule
@@ -27,10 +19,7 @@ except ModuleNotFoundError:
     from pytorch_lightning import Callback, LightningModule  # type: ignore[assignment]
 
 
-_CALL = "trainer.fit(model, loader, ckpt_path=exact.checkpoint)"
-
-
-class ExactResume(HelpfulAttributes, Callback):
+class ExactResume(ResumeCallback, Callback):
     """Has a killed `trainer.fit` go on to the bits it would have ended with, from any batch.
 
     Write `trainer.fit(model, loader, ckpt_path=exact.checkpoint)`. Before a batch, every `every_n_batches`, it keeps all that
@@ -47,30 +36,17 @@ class ExactResume(HelpfulAttributes, Callback):
     """
 
     _called, _variable = "ts.lightning.ExactResume", "lightning.exact"
+    _call = "trainer.fit(model, loader, ckpt_path=exact.checkpoint)"
+    _instead = 'def on_save_checkpoint(self, checkpoint): checkpoint["mine"] = ..., and take it back in on_load_checkpoint.'
 
     def __init__(self, directory: str | Path, *, every_n_batches: int = 100, keep: int = 2) -> None:
         check_number("ts.lightning.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
-        self._kept = KeptCheckpoints(directory, keep)
-        self._begun, self._every = Beginning(self._kept), every_n_batches
-        self._passes = KeyedPasses()
-        self._attributes = PlainAttributes({})
-        self._place: dict[str, Any] = {}
+        super().__init__(directory, keep)
+        self._every, self._since, self._steps = every_n_batches, 0, 0
         self._means: dict[str, dict[str, Any]] = {}
-        self._since = self._steps = 0
         self._unsaid = ExitStack()
         self._saving: int | None = None
         self._loaded: int | None = None
-
-    def on_init_end(self, *_given: Any, **_named: Any) -> None:
-        """Refuse the Trainer of transformers, which calls this first: its hooks have other names."""
-        refuse_trainer_of("transformers", "lightning", "Lightning's Trainer")
-
-    on_train_begin = on_init_end  # the first that it calls of a callback added after it was made
-
-    @property
-    def checkpoint(self) -> str | None:
-        """The path for `trainer.fit(ckpt_path=...)`; None where nothing is saved yet."""
-        return self._kept.path_for(_CALL)
 
     def setup(self, trainer: Any, pl_module: Any = None, stage: str = "") -> None:
         """Begin keyed passes, before the loader is asked for its first; say so where the class was given, which has no instance."""
@@ -81,27 +57,23 @@ class ExactResume(HelpfulAttributes, Callback):
             )
         if stage != "fit":
             return
-        refuse_two([each for each in trainer.callbacks if isinstance(each, ExactResume)])
-        self._kept.take_note_of_use()
-        refuse_processes(trainer.world_size, "Lightning")
+        self._take_part(trainer.world_size, "Lightning", trainer.callbacks)
+        begun, newest = self._kept.begun, self._kept.newest
         if type(pl_module).configure_model.__module__.startswith(("lightning.", "pytorch_lightning.")):
-            self._begun.model(pl_module)  # else layers are made later
+            begun.model(pl_module)  # else layers are made later
         # it saves before a batch, so a checkpoint is always of a training with more to do
-        self._begun.length("max_epochs", trainer.max_epochs, self._kept.place.get("pass", 0) + 0.5)
-        self._begun.length("max_steps", trainer.max_steps, self._kept.step + 0.5)
-        seeds = self._begun.seed()
-        self._place, self._since = self._kept.place, 0
-        self._passes.begin(self._place, seeds)
+        begun.length("max_epochs", trainer.max_epochs, newest.place.get("pass", 0) + 0.5)
+        begun.length("max_steps", trainer.max_steps, newest.step + 0.5)
+        self._begin()
+        self._since = 0
         if not self._place:
             self._await_pass(trainer)
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Look at optimizers and schedules, before Lightning loads the state of those that were saved into them."""
-        schedules = made_schedules(each.scheduler for each in trainer.lr_scheduler_configs)
-        self._begun.made(trainer, made_optimizers(trainer.optimizers), schedules)
-        given = {
-            f"callback{number}": each for number, each in enumerate(trainer.callbacks) if each is not self
-        }
+        schedules = made(each.scheduler for each in trainer.lr_scheduler_configs)
+        self._kept.begun.made(trainer, made(trainer.optimizers), schedules)
+        given = {f"callback{at}": each for at, each in enumerate(trainer.callbacks) if each is not self}
         self._attributes = PlainAttributes({"self": pl_module, **given}, LightningModule())
 
     def on_save_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
@@ -118,10 +90,10 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Refuse to begin anywhere else than at the newest checkpoint; begin the pass."""
-        self._begun.step(self._loaded, _CALL)
+        self._kept.begun.step(self._loaded, self._call)
         loaders = trainer.fit_loop._combined_loader.flattened
         refuse_loader(*loaders)
-        self._begun.data(loaders[0], trainer.accumulate_grad_batches)
+        self._kept.begun.data(loaders[0], trainer.accumulate_grad_batches)
         # it would count the epochs to the next reload from here; older checkpoints don't say
         if "reloaded" in self._place:
             trainer.fit_loop._last_train_dl_reload_epoch = self._place["reloaded"]
@@ -130,7 +102,6 @@ class ExactResume(HelpfulAttributes, Callback):
             self._await_pass(trainer)
             iter(trainer.fit_loop._data_fetcher)
         self._passes.stop_waiting()
-        self._begun.say_going_on(partial(_steps_of_schedule, trainer))
         self._unsaid.enter_context(warnings.catch_warnings())
         # Lightning warns that the loader can't be gone on in, which it can here
         warnings.filterwarnings(
@@ -149,18 +120,15 @@ class ExactResume(HelpfulAttributes, Callback):
         """Put the streams back before the first batch of a resumed run; else save where it is time."""
         self._unsaid.close()
         self._passes.stop_waiting()
-        self._begun.first_batch()
         loop = trainer.fit_loop.epoch_loop
         if self._place:
-            place, self._place = self._place, {}
-            set_loop_random_state(place["random"], pl_module.device)
-            trainer.callback_metrics.update(place["metrics"])
+            self._go_on(pl_module.device, partial(_steps_of_schedule, trainer))
+            trainer.callback_metrics.update(self._place["metrics"])
             # Lightning counts the batch before once more on every restart that is not right behind one
-            loop._batches_that_stepped = place["logged"]
+            loop._batches_that_stepped = self._place["logged"]
             # it would leave out a plateau schedule's step at the epoch's end, for want of the metrics that are kept here
             trainer.fit_loop._restarting = False
-            self._means = place["means"]
-            self._attributes.put_back(place.get("attributes", {}))
+            self._means, self._place = self._place["means"], {}
         else:
             self._merge_means(loop)
             if self._since >= self._every and trainer.global_step != self._steps:
@@ -174,7 +142,7 @@ class ExactResume(HelpfulAttributes, Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Say so where nothing was saved."""
-        self._kept.say_never_saved(f"every_n_batches={self._every}", trainer.global_step, self._since // 2)
+        self._say_never_saved(f"every_n_batches={self._every}", trainer.global_step, self._since // 2)
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException | None = None) -> None:
         """Let go of the directory; say what a path is that Lightning could not load, where it is ours and no checkpoint of its."""
@@ -184,7 +152,7 @@ class ExactResume(HelpfulAttributes, Callback):
         if path is self or (isinstance(path, str | Path) and Path(path).resolve() == self._kept.directory):
             what = "the callback itself" if path is self else f"its directory {str(path)!r}"
             exception.add_note(
-                f"truestep: ckpt_path is {what}, and that is no checkpoint of Lightning's. Write {_CALL}, which is one, and "
+                f"truestep: ckpt_path is {what}, and that is no checkpoint of Lightning's. Write {self._call}, which is one, and "
                 "None at the first start."
             )
         self.teardown(trainer, pl_module, "fit")
@@ -193,33 +161,28 @@ class ExactResume(HelpfulAttributes, Callback):
         """Let go of the directory."""
         if stage == "fit":
             self._unsaid.close()
-            self._passes.end()
-            self._kept.give_up()
+            self._give_up()
 
     def _save(self, trainer: Any, pl_module: Any, batch_idx: int) -> None:
         loop = trainer.fit_loop.epoch_loop
-        place = {**self._passes.place(batch_idx), **self._begun.facts}
-        place["random"] = loop_random_state(pl_module.device)
-        place["attributes"] = self._attributes.changed(
-            'def on_save_checkpoint(self, checkpoint): checkpoint["mine"] = ..., and take it back in on_load_checkpoint.'
-        )
-        place["metrics"] = {name: value.detach().cpu() for name, value in trainer.callback_metrics.items()}
-        place["reloaded"] = trainer.fit_loop._last_train_dl_reload_epoch
-        place["logged"] = loop._batches_that_stepped
-        place["means"] = {
+        means = {
             name: {
-                key: getattr(each, key).cpu()
-                for key in ("value", "cumulated_batch_size")
-                if key in vars(each)
+                key: vars(each)[key].cpu() for key in ("value", "cumulated_batch_size") if key in vars(each)
             }
             for name, each in loop._results.items()
             if each.is_tensor and each.meta.on_epoch and batch_idx
         }
+        place = self._place_now(
+            batch_idx, pl_module.device, means=means, logged=loop._batches_that_stepped,
+            metrics={name: value.detach().cpu() for name, value in trainer.callback_metrics.items()},
+            reloaded=trainer.fit_loop._last_train_dl_reload_epoch,
+        )  # fmt: skip
         self._saving = trainer.global_step
         try:
-            with self._kept.saving(trainer.global_step, place) as folder:
+            with self._kept.scratch() as folder:
                 # said, as Lightning prints a line where it is left open
-                trainer.save_checkpoint(folder / "lightning.ckpt", weights_only=False)
+                trainer.save_checkpoint(Path(folder) / "lightning.ckpt", weights_only=False)
+                self._kept.keep(Path(folder) / "lightning.ckpt", trainer.global_step, place)
         finally:
             self._saving = None
         self._since = 0

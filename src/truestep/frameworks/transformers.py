@@ -8,23 +8,12 @@ from typing import Any, ClassVar
 from transformers import TrainerCallback
 
 from truestep.core.errors import OptionError
-from truestep.core.held import HelpfulAttributes
 from truestep.frameworks.attributes import PlainAttributes
-from truestep.frameworks.beginning import (
-    Beginning,
-    made_by,
-    made_optimizers,
-    made_schedules,
-    refuse_trainer_of,
-    refuse_two,
-)
-from truestep.frameworks.kept import KeptCheckpoints
-from truestep.frameworks.passes import KeyedPasses, refuse_processes
-
-_CALL = "trainer.train(resume_from_checkpoint=exact.checkpoint)"
+from truestep.frameworks.begun import made, made_by
+from truestep.frameworks.resume import ResumeCallback
 
 
-class ExactResume(HelpfulAttributes, TrainerCallback):
+class ExactResume(ResumeCallback, TrainerCallback):
     """Has a killed `trainer.train` go on to the bits it would have ended with, from any step that it saved.
 
     Write `trainer.train(resume_from_checkpoint=exact.checkpoint)`. Each time the Trainer saves (`save_strategy`, `save_steps`) it
@@ -41,75 +30,51 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
     """
 
     _called, _variable = "ts.transformers.ExactResume", "transformers.exact"
+    _call = "trainer.train(resume_from_checkpoint=exact.checkpoint)"
 
-    state_key = "ExactResume"  # Lightning's Trainer asks for it before the hook that refuses it
-
-    _newest: ClassVar[tuple["weakref.ref[Any]", "weakref.ref[ExactResume]"] | None] = None
+    _latest: ClassVar[tuple["weakref.ref[Any]", "weakref.ref[ExactResume]"] | None] = None
     """The state of the training that began last, and who began with it."""
 
     def __init__(self, directory: str | Path, *, keep: int = 2) -> None:
-        self._kept = KeptCheckpoints(directory, keep)
-        self._begun = Beginning(self._kept)
-        self._passes, self._number = KeyedPasses(self._skipped), 0
+        super().__init__(directory, keep, self._skipped)
+        self._number = 0
         self._whole_loader: Any = None
-        self._place: dict[str, Any] = {}
-        self._attributes = PlainAttributes({})
-        self._model: list[Any] = []
-        self._optimizers, self._schedules = made_optimizers([]), made_schedules([])
-
-    @property
-    def checkpoint(self) -> str | None:
-        """The path for `trainer.train(resume_from_checkpoint=...)`; None where nothing is saved yet."""
-        path = self._kept.path_for(_CALL)
-        self._begun.model(*self._model)
-        return path
+        self._optimizers, self._schedules = made([]), made([])
 
     def __fspath__(self) -> str:
         """Refuse to be the path of a checkpoint."""
         raise OptionError(
-            f"ts.transformers.ExactResume is a callback, and was given as a path. Write callbacks=[exact], and {_CALL}."
+            f"ts.transformers.ExactResume is a callback, and was given as a path. Write callbacks=[exact], and {self._call}."
         )
 
     def on_init_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Look at what the code has made before the Trainer loads into it."""
-        self._model = [kwargs["model"]] if kwargs.get("model") is not None else []
-        self._optimizers = made_optimizers(filter(None, [kwargs.get("optimizer")]))
-        self._schedules = made_schedules([kwargs.get("lr_scheduler")])
-
-    def setup(self, *_given: Any, **_named: Any) -> None:
-        """Refuse the Trainer of Lightning, which calls this first: its hooks have other names."""
-        refuse_trainer_of("Lightning", "transformers", "transformers' Trainer")
-
-    def on_exception(self, *_given: Any, **_named: Any) -> None:
-        """Do nothing: Lightning's Trainer calls this behind the refusal."""
+        self._models = (kwargs["model"],) if kwargs.get("model") is not None else ()
+        self._optimizers = made(filter(None, [kwargs.get("optimizer")]))
+        self._schedules = made([kwargs.get("lr_scheduler")])
 
     def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Begin keyed passes."""
-        self._refuse_other_of(state)
-        self._kept.take_note_of_use()
-        refuse_processes(args.world_size, "the Trainer")
-        _refuse_arguments(args, kwargs.get("train_dataloader"))
-        self._begun.step(state.global_step, _CALL)
-        self._begun.model(*self._model)
+        # a Trainer tells its callbacks of nothing but the state that they share: a second one is seen by that
+        latest, ExactResume._latest = ExactResume._latest, (weakref.ref(state), weakref.ref(self))
+        is_second = latest is not None and latest[0]() is state
+        self._take_part(
+            args.world_size, "the Trainer", [latest[1](), self] if latest and is_second else [self]
+        )
+        begun, loader, schedule = self._kept.begun, kwargs.get("train_dataloader"), kwargs.get("lr_scheduler")
+        _refuse_arguments(args, loader)
+        begun.step(state.global_step, self._call)
+        begun.model(*self._models)
         strategy = str(getattr(args, "train_sampling_strategy", None))
-        self._begun.data(kwargs.get("train_dataloader"), args.gradient_accumulation_steps, strategy)
+        begun.data(loader, args.gradient_accumulation_steps, strategy)
         option = "max_steps" if args.max_steps > 0 else "num_train_epochs"
-        self._begun.length(option, state.max_steps, self._kept.step, getattr(args, option))
+        begun.length(option, state.max_steps, self._kept.newest.step, getattr(args, option))
         # the state of what it has made is loaded by now: what the arguments say
         optimizers = self._optimizers or made_by(args, str(getattr(args.optim, "value", args.optim)))
-        self._begun.made(args, optimizers, self._schedules or made_schedules([kwargs.get("lr_scheduler")]))
-        self._place = self._kept.place
+        begun.made(args, optimizers, self._schedules or made([schedule]))
+        self._outermost = getattr(schedule, "scheduler", schedule)
         self._attributes = PlainAttributes({"model": kwargs["model"]})
-        seeds = self._begun.seed()
-        outermost = getattr(kwargs.get("lr_scheduler"), "scheduler", kwargs.get("lr_scheduler"))
-        self._begun.say_going_on(lambda each: state.max_steps if each is outermost else None)
-        self._passes.begin(self._kept.place, seeds)
-
-    def _refuse_other_of(self, state: Any) -> None:
-        """Refuse a second one in a Trainer, which tells its callbacks of nothing but the state that they share."""
-        newest, ExactResume._newest = ExactResume._newest, (weakref.ref(state), weakref.ref(self))
-        if newest is not None and newest[0]() is state:
-            refuse_two([newest[1](), self])
+        self._begin()
 
     def on_epoch_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Take passes over the training's batches before the first step for the one that is trained on."""
@@ -118,29 +83,24 @@ class ExactResume(HelpfulAttributes, TrainerCallback):
         self._passes.await_pass(self._number, lambda: loader)
 
     def on_step_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """Take no other for it."""
+        """Take no other for it; the Trainer has put the streams back."""
         self._passes.stop_waiting()
-        self._begun.first_batch()
-        self._attributes.put_back(self._place.get("attributes", {}))
-        self._place = {}
+        if self._place:
+            self._go_on(None, lambda each: state.max_steps if each is self._outermost else None)
+            self._place = {}
 
     def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Keep what the Trainer has just saved; at the last step it does so whatever `save_steps` says."""
         done = state.epoch or 0.0
         batches = round((done - self._number) * len(kwargs["train_dataloader"]))
-        place = {**self._passes.place(batches), **self._begun.facts, "attributes": self._attributes.changed()}
-        self._kept.keep(
-            Path(str(args.output_dir)) / f"checkpoint-{state.global_step}", state.global_step, place
-        )
+        theirs = Path(str(args.output_dir)) / f"checkpoint-{state.global_step}"
+        self._kept.keep(theirs, state.global_step, self._place_now(batches, None))
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Let go of the directory, and say so where nothing was saved."""
         if args.save_strategy == "steps":
-            self._kept.say_never_saved(
-                f"save_steps={args.save_steps}", state.global_step, state.global_step // 2
-            )
-        self._passes.end()
-        self._kept.give_up()
+            self._say_never_saved(f"save_steps={args.save_steps}", state.global_step, state.global_step // 2)
+        self._give_up()
 
     def _skipped(self, loader: Any, batches: int) -> int | None:
         """Return what is dropped here; Accelerate's sampler, which would not fetch the batches it leaves out, leaves none out."""

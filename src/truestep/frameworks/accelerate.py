@@ -1,0 +1,352 @@
+# SPDX-License-Identifier: Apache-2.0
+"""`ts.accelerate.ExactResume`: a prepared loader that goes on where a killed loop stopped, and saves between two batches."""
+
+import gc
+import sys
+import weakref
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from types import GeneratorType, SimpleNamespace
+from typing import TYPE_CHECKING, Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+from torch.optim.lr_scheduler import LRScheduler
+from torch.utils.data import DataLoader, IterableDataset
+
+from truestep.core.errors import OptionError, check_number
+from truestep.core.held import NeverPickled
+from truestep.core.wording import a_type, counted
+from truestep.frameworks.attributes import PlainAttributes
+from truestep.frameworks.begun import made, say
+from truestep.frameworks.passes import order_of, refuse_processes
+from truestep.frameworks.resume import Resume
+
+if TYPE_CHECKING:
+    from accelerate import Accelerator
+
+_LOOP = "Write for batch in exact:, where it is for batch in loader:"
+_CALL = "ts.accelerate.ExactResume(accelerator, loader, directory)"
+_PREPARED = (
+    "net, optimizer, loader = accelerator.prepare(net, optimizer, DataLoader(data_set, batch_size=32, shuffle=True)) first, "
+    f"and then {_CALL}"
+)
+_MOST_WAITED = 64  # batches that a save waits for the end of an accumulation by hand
+_MOST_LAYERS = 3  # enumerate(zip(tqdm(exact), ...))
+
+
+class ExactResume(Resume, NeverPickled):
+    """Has a killed loop with Accelerate go on to the bits it would have ended with, from any batch.
+
+    Write, behind `accelerator.prepare`: `exact = ts.accelerate.ExactResume(accelerator, loader, directory)`, and loop `for epoch in
+    range(exact.epoch, 20): for batch in exact:`. Between two batches, every `every_n_batches`, it keeps all that
+    `accelerator.save_state` saves, and what that lacks: the place in the pass, and the random streams that the data and the
+    loader's workers draw from. A resumed run fetches the first batches of its epoch once more. What else a loop keeps belongs into
+    `accelerator.register_for_checkpointing`.
+
+    Args:
+        accelerator: has prepared model, optimizer, schedule and loader.
+        loader: the prepared training loader.
+        directory: holds the checkpoints, of which the newest `keep` stay. One training has one directory.
+        every_n_batches: batches from one save to the next; a save waits for the end of an accumulation.
+        keep: how many checkpoints stay.
+
+    Raises:
+        OptionError: for several processes, data that is no DataLoader of torch's, and a model, optimizer or schedule that
+            `accelerator.save_state` would not save.
+    """
+
+    _called, _variable = "ts.accelerate.ExactResume", "accelerate.exact"
+
+    def __init__(
+        self,
+        accelerator: "Accelerator",
+        loader: Any,
+        directory: str | Path,
+        *,
+        every_n_batches: int = 100,
+        keep: int = 2,
+    ) -> None:
+        check_number("ts.accelerate.ExactResume", "every_n_batches", every_n_batches, example=100, least=1)
+        _refuse_unprepared(accelerator, loader)
+        refuse_processes(accelerator.num_processes, "Accelerate")
+        # Accelerate's loader drops what is done: of a stream it takes a pass with nothing left for an error
+        super().__init__(directory, keep, lambda *_: 0)
+        self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
+        self._epoch = self._batches = self._since = self._saved = self._steps_elsewhere = 0
+        self._is_epoch_asked = self._is_deprecation_said = False
+        self._pass: SimpleNamespace | None = None
+        """That is gone through: how many batches came since the save before it, and whether it is trained on."""
+        self._used: dict[int, dict[int, tuple[Any, int]]] = {}  # by optimizer that has stepped in this body
+        self._say_at_end()
+        self._optimizers = [each for each in _prepared_optimizers(accelerator) if isinstance(each, Optimizer)]
+        mine = weakref.ref(self)
+
+        def tell(optimizer: Optimizer, *_: Any) -> None:
+            if (exact := mine()) is not None:
+                exact._take_note_of_step(optimizer)
+
+        self._hooks = [each.register_step_post_hook(tell) for each in self._optimizers]
+        self._load_state()
+        self._rates = self._rates_now()
+
+    def _say_at_end(self) -> None:
+        self._use["in_vain"] = (
+            f"exact.epoch is {self._epoch}, and no batch was taken from exact: range(exact.epoch, N) is empty for an N of at "
+            f"most {self._epoch}, so nothing was trained. Write a larger N, or give ExactResume an empty directory."
+            if self._epoch
+            else f"no batch was taken from exact, so nothing was saved in {self._kept.directory}. {_LOOP}"
+        )
+
+    def _load_state(self) -> None:
+        begun, accelerator = self._kept.begun, self._accelerator
+        models = getattr(accelerator, "_models", ())
+        schedules = (*getattr(accelerator, "_schedulers", ()), *getattr(accelerator, "_custom_objects", ()))
+        begun.made(accelerator, made(_prepared_optimizers(accelerator)), made(schedules))
+        begun.model(*models)
+        self._attributes = PlainAttributes({f"model{number}": each for number, each in enumerate(models)})
+        begun.data(self._loader, accelerator.gradient_accumulation_steps)
+        self._begin()  # before Accelerate loads the streams, and the seed with them
+        if self._kept.newest.path is not None:
+            accelerator.load_state(str(self._kept.newest.path))
+            self._epoch, self._saved = self._place["pass"], self._kept.newest.step
+
+    def _take_note_of_step(self, optimizer: Optimizer) -> None:
+        if self._pass is not None:
+            self._take_note_of_training()
+            # it asks each gradient, so only where a save is near; they are held, lest another takes the place of one in memory
+            gradients = _gradients_of(optimizer).values() if self._since >= self._every else ()
+            self._used[id(optimizer)] = {id(each): (each, each._version) for each in gradients}
+            return
+        given = self._accelerator.gradient_state.active_dataloader
+        self._steps_elsewhere += given is not None and order_of(given) == order_of(self._loader)
+        if self._steps_elsewhere >= self._every and not self._use["used"]:
+            raise OptionError(
+                f"{counted(self._steps_elsewhere, 'step')} took their batches from the loader, and not from the ExactResume of "
+                f"{self._kept.directory}: nothing is saved to go on from. {_LOOP}"
+            )
+
+    @property
+    def epoch(self) -> int:
+        """The pass that comes next, or is under way."""
+        if not self._is_epoch_asked:
+            self._say_at_end()
+        self._is_epoch_asked = True
+        return self._epoch
+
+    @property
+    def batch(self) -> int:
+        """How many batches of that pass are done: `for index, batch in enumerate(exact, exact.batch)`."""
+        return int(self._place.get("batches", 0)) if self._pass is None else self._batches
+
+    def __len__(self) -> int:
+        return len(self._loader)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield the batches of a pass, of the first one after a resume those that are left."""
+        self._end(self._pass)  # somebody keeps an iterator, of which a batch was looked at
+        mine = self._pass = SimpleNamespace(since=self._since, is_trained=False)
+        done, self._batches = self._place.get("batches", 0), 0
+        self._passes.await_pass(self._epoch, lambda: self._loader)
+        if hasattr(self._loader, "set_epoch"):
+            self._loader.set_epoch(self._epoch)
+        try:
+            for batch in self._loader:
+                self._batches += 1
+                if self._batches <= done:
+                    continue
+                if self._batches == done + 1:
+                    self._begin_pass()
+                    self._say_wrong_counts(done)
+                self._since += 1
+                self._used.clear()
+                yield batch
+                self._end_body(mine)
+            if self._batches == done:
+                self._begin_pass()
+            self._take_note_of_training()
+        finally:
+            self._end(mine)
+
+    def _begin_pass(self) -> None:
+        """Put the streams where they were at the save: the code before the loop may have drawn."""
+        self._passes.stop_waiting()
+        if self._place:
+            self._go_on(self._accelerator.device)
+            for name, gradient in self._place.get("gradients", {}).items():
+                optimizer, parameter = map(int, name.split("."))
+                held = _parameters_of(self._optimizers[optimizer])[parameter]
+                held.grad = gradient.to(held.device, copy=True)
+
+    def _say_wrong_counts(self, done: int) -> None:
+        if self._place and self._epoch and not self._is_epoch_asked:
+            say(
+                f"exact goes on in epoch {self._epoch}, counted from 0, and the loop has not asked for it: one that "
+                f"begins at 0 trains {counted(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "
+                "is for epoch in range(N):"
+            )
+        if done and (count := _foreign_count(done)):
+            say(
+                f"{count}(...) counts the batches of exact from its own top, and this epoch goes on behind batch {done}. "
+                "Write enumerate(exact, exact.batch), or itertools.islice(exact, N - exact.batch)."
+            )
+
+    def _take_note_of_training(self) -> None:
+        """Take note that the pass is trained on, and not looked at."""
+        assert self._pass is not None
+        self._pass.is_trained, self._place = True, {}
+        self._use["used"] |= self._kept.newest.path is not None
+        words = self._never_saved(f"every_n_batches={self._every}", self._since // 2)
+        self._use["in_vain"] = words if self._since < self._every else None  # where it waits for a step
+
+    def _end(self, mine: SimpleNamespace | None) -> None:
+        """End a pass, if it is the one that is gone through: as trained on, or as a look at a batch."""
+        if mine is None or mine is not self._pass:
+            return
+        if mine.is_trained:
+            self._epoch += 1
+        else:
+            self._since = mine.since
+        self._pass = None
+
+    def _end_body(self, mine: SimpleNamespace) -> None:
+        """Save where it is time, between two accumulations."""
+        if self._pass is not mine:
+            raise OptionError(
+                "A second loop over exact began within this one, so where it stands is lost. Look at a batch by next(iter(exact)) "
+                "before the loop, or take it from a loader of its own."
+            )
+        if not self._optimizers:  # others don't tell of their steps
+            self._take_note_of_training()
+        if self._since < self._every or not self._accelerator.sync_gradients:
+            return
+        held, is_accumulating = self._held_gradients()
+        if is_accumulating and self._since < self._every + _MOST_WAITED:
+            return
+        self._refuse_unkept_schedule()
+        self._saved, self._since = self._saved + self._since, 0
+        place = self._place_now(self._batches, self._accelerator.device, gradients=held)
+        with self._kept.scratch() as folder:
+            theirs = Path(folder) / "accelerate"
+            self._accelerator.save_state(str(theirs))
+            self._kept.keep(theirs, self._saved, place)
+        self._use["used"] = True
+
+    def _held_gradients(self) -> tuple[dict[str, Tensor], bool]:
+        """Return gradients that no step has used, and whether this body is one within an accumulation, or trains nothing.
+
+        One that accumulates by hand goes on with them.
+        """
+        held, is_accumulating = {}, bool(self._optimizers) and not self._used
+        for place, optimizer in enumerate(self._optimizers):
+            used = self._used.get(id(optimizer), {})
+            for number, gradient in _gradients_of(optimizer).items():
+                _, version = used.get(id(gradient), (None, None))
+                if version != gradient._version and bool(gradient.any()):
+                    held[f"{place}.{number}"] = gradient.detach()
+                    is_accumulating |= id(optimizer) not in self._used
+        return held, is_accumulating
+
+    def _rates_now(self) -> list[float]:
+        return [float(group.get("lr", 0)) for each in self._optimizers for group in each.param_groups]
+
+    def _refuse_unkept_schedule(self) -> None:
+        """Raise an OptionError where a schedule moves the rate that `accelerator.save_state` does not keep."""
+        registered = getattr(self._accelerator, "_custom_objects", ())
+        inside = [held for each in registered for held in (each, *getattr(each, "__dict__", {}).values())]
+        kept = [
+            *getattr(self._accelerator, "_schedulers", ()),
+            *(each for each in inside if isinstance(each, LRScheduler)),
+        ]
+        # which a schedule has set
+        is_there = any("initial_lr" in group for each in self._optimizers for group in each.param_groups)
+        if is_there and not kept and self._rates_now() != self._rates:
+            raise OptionError(
+                "A schedule moves the rate of a prepared optimizer, and accelerator.save_state does not keep it: after "
+                "a kill it would begin anew, with other rates. Write accelerator.register_for_checkpointing(schedule), or "
+                f"schedule = accelerator.prepare(schedule), before {_CALL}."
+            )
+
+    def save_state(self, *_given: Any) -> bool:
+        """Do nothing, as a save is made between two batches; a loop that was written before it was may stay as it is."""
+        if not self._is_deprecation_said:
+            self._is_deprecation_said = True
+            say(
+                f"exact.save_state() is not needed: `for batch in exact:` saves in {self._kept.directory}. Leave it out."
+            )
+        return False
+
+    def close(self) -> None:
+        """Let go of the directory; the end of the process does so, too."""
+        for hook in self._hooks:
+            hook.remove()
+        self._give_up()
+
+
+def _refuse_unprepared(accelerator: Any, loader: Any) -> None:
+    """Raise an OptionError for what is no accelerator or loader, and a model or an optimizer that was not prepared."""
+    if not hasattr(accelerator, "prepare"):
+        raise OptionError(
+            f"ts.accelerate.ExactResume was given {a_type(accelerator)} where the Accelerator stands. Write {_CALL}."
+        )
+    # a wrapper of a DataLoader that hands on its attributes is gone through as one
+    parts = [getattr(loader, name, None) for name in ("batch_sampler", "sampler")]
+    is_stream = isinstance(getattr(loader, "dataset", None), IterableDataset)
+    is_one = hasattr(loader, "__iter__") and (is_stream or any(each is not None for each in parts))
+    if not isinstance(loader, DataLoader) and not is_one:
+        raise OptionError(
+            f"ts.accelerate.ExactResume was given {a_type(loader)} where the training loader that accelerator.prepare returned "
+            f"stands. Write {_PREPARED}."
+        )
+    for name, kind, lost in (
+        ("_models", "model", "weights"),
+        ("_optimizers", "optimizer", "moments or rate"),
+    ):
+        if not getattr(accelerator, name, True):
+            raise OptionError(
+                f"The accelerator has prepared no {kind}, so its save_state would save no {lost}. Write {_PREPARED}."
+            )
+    is_theirs = type(loader).__module__.startswith("accelerate.")  # one without its first batches has no mark
+    if not is_theirs and not getattr(loader, "_is_accelerate_prepared", False):
+        say(
+            "accelerator.prepare has not returned the loader that ts.accelerate.ExactResume was given, so its batches "
+            "stay on the CPU, and no accumulation ends with an epoch. Write loader = accelerator.prepare(loader) first."
+        )
+
+
+def _prepared_optimizers(accelerator: Any) -> list[Any]:
+    """Return the optimizers that were given to `accelerator.prepare`, without what it puts around them."""
+    return [getattr(each, "optimizer", each) for each in getattr(accelerator, "_optimizers", ())]
+
+
+def _parameters_of(optimizer: Optimizer) -> list[Tensor]:
+    return [each for group in optimizer.param_groups for each in group["params"]]
+
+
+def _gradients_of(optimizer: Optimizer) -> dict[int, Tensor]:
+    """Return the gradients of an optimizer's parameters, by number."""
+    gradients = enumerate(each.grad for each in _parameters_of(optimizer))
+    return {number: each for number, each in gradients if each is not None and not each.is_sparse}
+
+
+def _foreign_count(done: int) -> str | None:
+    """Return the name of what goes through the running pass and counts from its own top; None where nothing is found."""
+    frames, frame = set(), sys._getframe()
+    while (frame := frame.f_back) is not None:  # type: ignore[assignment]
+        frames.add(id(frame))
+    living = gc.get_objects()
+    # a pass, and a progress bar around it, is a generator that is running now
+    inner = {id(each) for each in living if type(each) is GeneratorType and id(each.gi_frame) in frames}
+    counting = [each for each in living if type(each) in (enumerate, zip, islice)]
+    found: list[Any] = []
+    for _ in range(_MOST_LAYERS):
+        # zip has its iterators in a tuple
+        found = [
+            each
+            for each in counting
+            if inner & {id(part) for part in gc.get_referents(each, *gc.get_referents(each))}
+        ]
+        inner |= {id(each) for each in found}
+    wrong = [each for each in found if type(each) is not enumerate or each.__reduce__()[1][1] != done]
+    return type(wrong[0]).__name__ if wrong else None
