@@ -300,8 +300,7 @@ def _number(value: Any) -> str:
 
 
 def _table(columns: list[str], rows: list[list[str]]) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from truestep.core.rich_names import Table, Text
 
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for number, column in enumerate(columns):

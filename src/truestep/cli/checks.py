@@ -7,15 +7,12 @@ from enum import StrEnum
 from typing import Annotated
 
 import typer
-from rich.console import Console
-from rich.style import Style
 from rich.syntax import ANSISyntaxTheme, Syntax
-from rich.table import Table
-from rich.text import Text
 
 from truestep.cli.options import Json
 from truestep.cli.screen import command_console, print_json_document, show_on_screen
 from truestep.core.errors import OptionError
+from truestep.core.rich_names import Console, Style, Table, Text
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.catalogue import checks, topic_of
 from truestep.doctor.check import Check

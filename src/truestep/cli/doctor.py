@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, TextIO
 
 import typer
-from rich.console import Console
 
 from truestep.cli.behind_file import ModuleEndsOptions, OptionsBehindFile, missing_arguments
 from truestep.cli.read import (
@@ -27,6 +26,7 @@ from truestep.cli.read import (
 )
 from truestep.cli.usage import refuse_command_option
 from truestep.core.files import told_if_unwritable
+from truestep.core.rich_names import Console
 from truestep.doctor.finding import Severity
 from truestep.doctor.kept import source_readings_folder
 from truestep.doctor.reading import SourceReading

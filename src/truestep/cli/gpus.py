@@ -143,9 +143,8 @@ def _repeat(sample: Path | None, every: str, readings: int | None) -> None:
 @contextmanager
 def _drawing(is_shown: bool) -> Iterator[Callable[["GpuReport"], None]]:
     """Give what draws readings: in place on a terminal, one below the other elsewhere."""
-    from rich.live import Live
-
     from truestep.cli.screen import command_console, show_on_screen
+    from truestep.core.rich_names import Live
 
     screen = command_console()
 

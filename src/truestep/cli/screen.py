@@ -13,14 +13,14 @@ from truestep.core.system import is_read
 from truestep.core.wording import folded_text, printable_text
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from truestep.core.rich_names import Console
 
 PIPED_COLUMNS = 200  # off a terminal nothing needs to be folded
 
 
 def command_console() -> "Console":
     """Return the console of stdout; off a terminal it is wide and has no control codes."""
-    from rich.console import Console
+    from truestep.core.rich_names import Console
 
     replace_unencodable()
     fixed = os.environ.get("COLUMNS", "").isdigit()

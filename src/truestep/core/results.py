@@ -36,7 +36,7 @@ class Result(Shown, ABC):
         return {"schema_version": self.schema_version, **plain_result(self)}
 
     def __str__(self) -> str:
-        from rich.console import Console
+        from truestep.core.rich_names import Console
 
         screen = StringIO()
         # in a notebook rich would show it there and then
@@ -61,7 +61,7 @@ def result_table(
     title: str, columns: Sequence[str], rows: Iterable[Iterable[RenderableType]]
 ) -> RenderableType:
     """Return a table with a title and a heading for each column; a row may be short."""
-    from rich.table import Table
+    from truestep.core.rich_names import Table
 
     table = Table(*columns, title=title or None, title_justify="left")
     for row in rows:
@@ -71,7 +71,7 @@ def result_table(
 
 def result_html(shown: object) -> str:
     """Return what rich would draw as a cell of a notebook."""
-    from rich.console import Console
+    from truestep.core.rich_names import Console
 
     console = Console(record=True, file=StringIO(), width=NOTEBOOK_COLUMNS, emoji=False, force_jupyter=False)
     console.print(shown)
@@ -81,9 +81,7 @@ def result_html(shown: object) -> str:
 
 def result_facts(title: str, facts: Iterable[tuple[str, str]]) -> RenderableType:
     """Return a title and a line for each fact, with texts as they are: a name in brackets is no style."""
-    from rich.console import Group
-    from rich.table import Table
-    from rich.text import Text
+    from truestep.core.rich_names import Group, Table, Text
 
     table = Table.grid(padding=(0, 2))
     for name, fact in facts:

@@ -20,6 +20,6 @@ class Choices(Shown, list[Choice]):
     """Choices that show as a table in a terminal and in a notebook."""
 
     def __rich__(self) -> RenderableType:
-        from rich.text import Text
+        from truestep.core.rich_names import Text
 
         return result_table("", ("choice", "value", "reason"), (map(Text, each[:3]) for each in self))

@@ -45,8 +45,7 @@ class ParameterTable(Result):
     gradient_norm: float | None  # of all gradients together
 
     def __rich__(self) -> RenderableType:
-        from rich.console import Group
-        from rich.table import Table
+        from truestep.core.rich_names import Group, Table
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         table.add_column("name", overflow="fold")

@@ -5,11 +5,8 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from truestep.checkpoints.of_others import instead_of_run
+from truestep.core.rich_names import Group, RenderableType, Table, Text
 from truestep.core.wording import byte_size, duration_text, number_text
 from truestep.report.compare import RunComparison
 from truestep.report.listing import RunList, RunSummary

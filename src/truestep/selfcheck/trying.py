@@ -45,7 +45,7 @@ class SelfCheckReport(Result):
 
     def __rich__(self) -> RenderableType:
         """Return a table in Markdown, whose lines are never broken."""
-        from rich.text import Text
+        from truestep.core.rich_names import Text
 
         # (a fact is not broken)
         facts = ", ".join(f"{name}\xa0{value}".replace(" ", "\xa0") for name, value in self.facts.items())

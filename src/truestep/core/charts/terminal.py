@@ -5,10 +5,8 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from rich.console import Console, ConsoleOptions
-from rich.text import Text
-
 from truestep.core.charts.axes import ChartAxis, span_axis, value_axis
+from truestep.core.rich_names import Console, ConsoleOptions, Text
 
 COLOURS = ("bright_blue", "dark_orange", "green3", "magenta", "cyan", "yellow")
 DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))  # of a braille letter, by column and row

@@ -54,7 +54,7 @@ class LossRelations(Result):
             raise LossError("\n".join([_heading(len(broken)), *map(_verdict_line, broken)]))
 
     def __rich__(self) -> RenderableType:
-        from rich.console import Group  # importing rich draws from python's random stream
+        from truestep.core.rich_names import Group
 
         shown = [outcome for outcome in _OUTCOMES if self.of(outcome)]
         counts = ", ".join(f"{len(self.of(outcome))} {outcome}" for outcome in shown)

@@ -6,11 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 
-from rich.console import Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
+from truestep.core.rich_names import Group, Padding, RenderableType, Table, Text
 from truestep.core.wording import printable_text
 from truestep.doctor.address import check_docs_address, check_help
 from truestep.doctor.finding import Finding, Place, Severity

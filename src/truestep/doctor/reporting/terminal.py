@@ -5,10 +5,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from rich.console import Console, RenderableType
-from rich.text import Text
-
 from truestep.core.results import print_results
+from truestep.core.rich_names import Console, RenderableType, Text
 from truestep.core.wording import folded_text
 from truestep.doctor.finding import Abstention, Finding
 from truestep.doctor.fixing import FixedFile

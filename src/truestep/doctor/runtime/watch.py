@@ -29,7 +29,7 @@ from truestep.doctor.selection import CheckSelection
 from truestep.doctor.watcher import Watcher
 
 if TYPE_CHECKING:
-    from rich.console import Console, ConsoleOptions, RenderResult
+    from truestep.core.rich_names import Console, ConsoleOptions, RenderResult
 import linecache
 import sys
 from collections.abc import Mapping, Sequence
@@ -160,8 +160,7 @@ class Watch(HelpfulAttributes):
 
     def __rich_console__(self, console: "Console", options: "ConsoleOptions") -> "RenderResult":
         """Show the findings so far."""
-        from rich.text import Text
-
+        from truestep.core.rich_names import Text
         from truestep.doctor.reporting.findings import render_watched
 
         if self.never_begun:

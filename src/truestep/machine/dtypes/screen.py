@@ -3,9 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Group, RenderableType
-from rich.text import Text
-
+from truestep.core.rich_names import Group, RenderableType, Text
 from truestep.machine.dtypes.report import DtypeReport, DtypeRow
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Heading, gpu_table

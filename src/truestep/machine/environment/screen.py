@@ -3,11 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich.console import Console, ConsoleOptions, Group, RenderableType
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
-
+from truestep.core.rich_names import Console, ConsoleOptions, Group, Padding, RenderableType, Table, Text
 from truestep.core.wording import byte_size
 from truestep.machine.environment.container import Container
 from truestep.machine.environment.cuda_toolkit import CudaHome

@@ -4,9 +4,7 @@
 from collections.abc import Iterator
 from typing import Any
 
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.text import Text
-
+from truestep.core.rich_names import Console, ConsoleOptions, RenderableType, Text
 from truestep.machine.gpus.columns import IDENTITY, LOAD
 from truestep.machine.gpus.table import gpu_table
 

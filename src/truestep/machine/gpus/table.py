@@ -3,11 +3,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from rich import box
-from rich.console import Console, ConsoleOptions, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from truestep.core.rich_names import Console, ConsoleOptions, RenderableType, Table, Text, box
 from truestep.core.wording import byte_size
 from truestep.machine.gpus.columns import IDENTITY, INDEX, LOAD, NAME, UNKNOWN, CardColumn, card_memory_text
 from truestep.machine.gpus.records import Gpu, GpuProcess, GpuReport

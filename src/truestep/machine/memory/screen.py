@@ -3,10 +3,7 @@
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from truestep.core.rich_names import Group, RenderableType, Table, Text
 from truestep.core.wording import byte_size
 from truestep.machine.gpus.columns import UNKNOWN
 from truestep.machine.gpus.table import Cell, gpu_table, process_command_text

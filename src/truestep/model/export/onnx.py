@@ -69,7 +69,7 @@ class OnnxExport(Result):
         )
 
     def __rich__(self) -> RenderableType:
-        from rich.text import Text
+        from truestep.core.rich_names import Text
 
         lines = [
             f"{self.path}: {byte_size(self.size_bytes)}, opset {self.opset}",

@@ -91,9 +91,7 @@ class ModelGraph(Result):
 
     def shown(self, depth: int | None = None, kind: Kind = "modules") -> RenderableType:
         """Return a picture as a tree for the terminal."""
-        from rich.console import Group
-        from rich.text import Text
-
+        from truestep.core.rich_names import Group, Text
         from truestep.model.graph.screen import picture_tree
 
         picture = self.picture(depth, kind)

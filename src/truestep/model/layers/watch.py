@@ -165,9 +165,7 @@ class LayerWatch(Result):
         return {"schema_version": 1, "looks": looks, "findings": [vars(each) for each in self.findings]}
 
     def __rich__(self) -> RenderableType:
-        from rich.console import Group
-        from rich.table import Table
-        from rich.text import Text
+        from truestep.core.rich_names import Group, Table, Text
 
         table = Table(box=None, pad_edge=False, header_style="bold")
         for heading in ("layer", "type", "mean", "spread", "dead", "saturated", "gradient", "update/weight"):

@@ -4,11 +4,8 @@
 import math
 from typing import TYPE_CHECKING
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from truestep.core.charts.terminal import TerminalChart, TerminalCurve
+from truestep.core.rich_names import Group, RenderableType, Table, Text
 from truestep.core.wording import number_text
 
 if TYPE_CHECKING:

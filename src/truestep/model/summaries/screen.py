@@ -3,10 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
-from rich.console import Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
+from truestep.core.rich_names import Group, RenderableType, Table, Text
 from truestep.core.wording import byte_size, counted, short_number
 
 if TYPE_CHECKING:

@@ -110,7 +110,7 @@ class Seeded(Result):
         return torch.Generator().manual_seed(int.from_bytes(digest[:8], "big"))
 
     def __rich__(self) -> RenderableType:
-        from rich.console import Group
+        from truestep.core.rich_names import Group
 
         shown: list[RenderableType] = [
             f"seed {self.seed}: {', '.join(self.streams)}",
