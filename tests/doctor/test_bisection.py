@@ -78,6 +78,7 @@ def test_the_operation_in_which_examples_meet_is_named(kind):
     assert "(model.middle)" in message
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("kind", [None, "softmax", "sub", "div"])
 @pytest.mark.parametrize("draw", [ts.randn, ts.rand])
 def test_numbers_that_a_run_draws_for_each_example_mix_none(tmp_path, draw, kind):
@@ -109,6 +110,7 @@ class Recurrent(nn.Module):
         )
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("cell", [nn.RNN, nn.GRU, nn.LSTM])
 @pytest.mark.parametrize("way", ["last", "mean"])
 def test_a_batch_that_is_gone_through_as_time_is_seen_at_its_last_example(cell, way):
@@ -301,6 +303,7 @@ DECIDE = {
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("kind", DECIDE)
 def test_a_decoder_that_is_taught_at_random_sees_nothing_of_later(kind):
     text = torch.randint(11, (4, 9))

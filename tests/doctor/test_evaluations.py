@@ -260,11 +260,13 @@ def found_in(code):
     return [(each.code, each.severity.value) for each in watched.findings if each.severity not in mild]
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("habit", WITHIN_STEPS)
 def test_a_forward_without_gradients_within_a_step_is_no_evaluation(habit):
     assert found_in(WITHIN_STEPS[habit]) == []
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("habit", EVALUATIONS)
 def test_an_evaluation_is_one_wherever_it_stands(habit):
     code, severity = EVALUATIONS[habit]

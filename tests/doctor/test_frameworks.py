@@ -142,6 +142,7 @@ def written(library, num_accumulated, schedule="none"):
     return HEAD + DATA + PROGRAMS[library].replace("SCHEDULE", made).replace("K", str(num_accumulated))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("num_accumulated", [1, 3])  # of 12 batches
 @pytest.mark.parametrize("library", PROGRAMS)
@@ -155,6 +156,7 @@ def test_gradients_that_accelerate_never_clears_are_named(num_accumulated):
     assert said_of(text) == {"GRAD001"}
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(
     ("library", "said"),
     # the Trainer divides by the batches in the window; Ignite's windows go on into the next epoch
@@ -185,6 +187,7 @@ HABITS = {  # of the last window: what is done before the step, what the loss is
 }
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("habit", HABITS)
 @pytest.mark.parametrize(("num", "by"), [(6, 3), (7, 3), (8, 4), (9, 2), (5, 4), (3, 4)])
 def test_a_short_window_of_a_plain_loop_is_named_where_it_follows_full_ones_and_nothing_makes_up_for_it(

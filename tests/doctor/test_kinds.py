@@ -86,6 +86,7 @@ def test_no_check_breaks_on_a_kind_of_tensor(kind):
     assert broken == {}
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("kind", ["double", "half", "complex", "sparse", "meta", "infinite"])
 def test_no_check_breaks_on_parameters_and_gradients_of_a_kind(kind):
     with Watch(WatchOptions(probe=True, thorough=True)) as watch:

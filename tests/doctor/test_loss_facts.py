@@ -113,6 +113,7 @@ def test_a_term_from_which_nothing_learns_is_named(body):
     assert found == expected
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("body", WITH_GRADIENT.values(), ids=WITH_GRADIENT)
 def test_a_term_that_is_meant_so_is_not(body):
     assert found_by_running(in_loop(body))[1] == []
@@ -337,6 +338,7 @@ for x, y in zip(xs, ys):
 """
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("body", TURNED_BESIDE_OTHERS.values(), ids=TURNED_BESIDE_OTHERS)
 def test_an_error_that_is_made_large_is_named_beside_other_optimizers(body):
     expected, found = found_by_running(
@@ -345,6 +347,7 @@ def test_an_error_that_is_made_large_is_named_beside_other_optimizers(body):
     assert [each for each in found if each[0] == "LOSS050"] == expected
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("body", MEANT_BESIDE_OTHERS.values(), ids=MEANT_BESIDE_OTHERS)
 def test_who_is_to_be_fooled_is_not_accused_beside_other_optimizers(body):
     found = found_by_running(BESIDE_OTHERS + textwrap.indent(textwrap.dedent(body).strip("\n"), "    "))[1]

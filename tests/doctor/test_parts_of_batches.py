@@ -97,6 +97,7 @@ def gradients(body: str, folder) -> list[torch.Tensor]:
     return found
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("body", OF_A_PART)
 def test_what_is_told_gives_another_gradient_in_parts(body, tmp_path):
     assert set(told("GRAD068", program(loss_of(body)))) == {Severity.RISK}
@@ -104,6 +105,7 @@ def test_what_is_told_gives_another_gradient_in_parts(body, tmp_path):
     assert (whole - parts).abs().max() > 1e-3 * whole.abs().max()
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("body", OF_EACH)
 def test_what_gives_the_same_gradient_in_parts_is_quiet(body, tmp_path):
     assert told("GRAD068", program(loss_of(body))) == []

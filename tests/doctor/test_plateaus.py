@@ -21,6 +21,7 @@ for epoch in range(5):
 """
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize(
     ("figure", "options", "is_told"),
     [

@@ -105,6 +105,7 @@ ERRORS = {
 }
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize(("answer", "target", "error"), list(itertools.product(ANSWERS, TARGETS, ERRORS)))
 def test_a_target_made_of_the_trained_answer_is_told_and_a_detached_one_is_right(answer, target, error):
     net = nn.Sequential(nn.Linear(4, 8), nn.Tanh(), nn.Linear(8, 2))

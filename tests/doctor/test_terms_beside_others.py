@@ -145,6 +145,7 @@ def watched(text: str) -> list[str]:
     return [each.code for each in watch.findings]
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", WORDINGS)
 def test_a_value_that_broadcasts_is_seen_in_the_run(name: str) -> None:
     assert set(watched(program(name, right=False))) == {"LOSS017"}

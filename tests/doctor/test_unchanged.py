@@ -192,6 +192,7 @@ def test_every_clean_script_ends_with_the_same_bits_watched(script, tmp_path, mo
     check(script.read_text("utf-8"))
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", SPECIAL)
 def test_what_looking_might_change_is_the_same(name):
     check(PRELUDE + SPECIAL[name])

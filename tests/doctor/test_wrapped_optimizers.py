@@ -151,6 +151,7 @@ def test_a_step_in_a_compiled_function_is_a_step(steps):
     assert watched.failures == []
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
 @pytest.mark.parametrize(
     "groups",

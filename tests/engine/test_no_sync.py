@@ -50,6 +50,7 @@ def test_a_read_that_is_put_into_the_step_is_found(card, tmp_path, monkeypatch):
 PAGE = Path(__file__).parents[2] / "docs/laws/no-hidden-sync.md"
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("kind", OPTIONS)
 def test_the_page_says_which_options_a_graph_could_repeat(card, tmp_path, kind):
     with ts.Run(tmp_path, device="cuda", progress=False) as run:

@@ -38,6 +38,7 @@ def run(tmp_path):
         yield run
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("what", ["evaluation", "save"])
 @pytest.mark.parametrize(
     "options", [{}, {"clip": ts.ClipNorm(0.1)}, {"precision": "bf16-mixed"}, {"ema": ts.EMA()}]

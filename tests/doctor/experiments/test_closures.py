@@ -71,6 +71,7 @@ def code_of(optimizer, *parts):
     return f"{CLASSES}opt = {optimizer}\n{code}"
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_closure_that_is_cleared_or_called_once_is_silent(name):
     watch = watched(code_of(*RIGHT[name]), ("REL007",))
@@ -97,6 +98,7 @@ for x, y in loader:
     assert watched(code, ("REL007",)).findings == []
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", FAULTY)
 def test_one_that_adds_up_is_told(name):
     watch = watched(code_of(*FAULTY[name]), ("REL007",))

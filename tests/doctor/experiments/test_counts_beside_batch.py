@@ -92,6 +92,7 @@ def outcome(code):
     return watched(code, ("REL003",)).experiments.outcome("REL003")
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("case", KEPT)
 def test_a_count_over_the_window_is_a_mean(case):
     size, count, options = KEPT[case]
@@ -121,12 +122,14 @@ def test_a_switch_beside_the_batch_is_no_count():
     assert outcome(BESIDE.format(count="True"))[0] == "broken"
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("case", DIVIDED)
 def test_a_sum_that_is_divided_by_a_number_of_its_examples_is_a_mean(case):
     loss, before = DIVIDED[case]
     assert outcome(ACCUMULATED.replace("LOSS", loss).replace("BEFORE", before)) == ("held", None)
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("case", NOT_DIVIDED)
 def test_a_sum_that_is_divided_by_something_else_is_asked_about(case):
     loss, before = NOT_DIVIDED[case]

@@ -74,21 +74,25 @@ def watched_loop(given, length="96", more="pass"):
     return watched(code, ("REL022", "REL023"))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT_ROWS)
 def test_rows_that_are_given_are_silent(name):
     assert [each.message for each in watched_loop(*RIGHT_ROWS[name]).findings] == []
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", UNREAD_ROWS)
 def test_rows_that_no_index_gives_are_told(name):
     assert [each.code for each in watched_loop(*UNREAD_ROWS[name]).findings] == ["REL022"]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT_MAPS)
 def test_maps_that_lead_back_are_silent(name):
     assert [each.message for each in watched_loop(GIVEN, more=RIGHT_MAPS[name]).findings] == []
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", WRONG_MAPS)
 def test_maps_that_lead_elsewhere_are_told(name):
     assert [each.code for each in watched_loop(GIVEN, more=WRONG_MAPS[name]).findings] == ["REL023"]

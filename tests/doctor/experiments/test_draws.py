@@ -67,17 +67,20 @@ def outcomes(mask, reduction):
     return {each: record.outcome for each, record in watch.experiments.records.items()}, watch.findings
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", HELD)
 def test_relations_hold_where_each_example_has_the_same_noise(name):
     assert outcomes(HELD[name], "mean") == ({"REL002": "held", "REL003": "held"}, [])
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", HELD)
 def test_a_sum_over_the_batch_is_asked_beside_noise(name):
     told, findings = outcomes(HELD[name], "sum")
     assert (told, [each.code for each in findings]) == ({"REL002": "held", "REL003": "broken"}, ["REL003"])
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", NOT_TRIED)
 def test_noise_that_depends_on_the_place_is_no_question(name):
     told, findings = outcomes(NOT_TRIED[name], "mean")

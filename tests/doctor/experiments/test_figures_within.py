@@ -63,11 +63,13 @@ def found(step, figure):
     return [each.message for each in watch.findings]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", MEANS)
 def test_means_are_silent(name):
     assert found(*MEANS[name]) == []
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_counts_are_told(name):
     (message,) = found(*WRONG[name])

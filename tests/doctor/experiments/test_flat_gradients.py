@@ -48,6 +48,7 @@ def watched_loop(first, of):
     return watched(LOOP.replace("FIRST", first or "pass").replace("OF", of), ("REL021",))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_a_gradient_of_what_changes_is_silent(name):
     watch = watched_loop(*RIGHT[name])
@@ -55,6 +56,7 @@ def test_a_gradient_of_what_changes_is_silent(name):
     assert watch.experiments.outcome("REL021")[0] == "held"
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_gradient_of_what_is_constant_is_told(name):
     assert len(watched_loop(*FAULTY[name]).findings) == 1

@@ -77,6 +77,7 @@ def watch_of(*parts):
     return watched(PROGRAM.format(before=before, within=within, behind=behind), ("REL008",))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_who_divides_by_what_was_seen_is_silent(name):
     watch = watch_of(*RIGHT[name])

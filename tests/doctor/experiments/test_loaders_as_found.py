@@ -106,6 +106,7 @@ def training(loader_of):
     return told, [each.tolist() for each in net.parameters()], drawn
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", LOADERS)
 def test_a_training_is_the_same_with_experiments(name):
     expected = training(LOADERS[name])

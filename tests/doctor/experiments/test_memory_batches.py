@@ -58,6 +58,7 @@ for number in range(8):
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", HELD)
 def test_relations_are_tried_with_a_batch_in_memory(name):
     watch = watched(STEP + HELD[name], CODES)
@@ -118,6 +119,7 @@ def mixed(x):
 }
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", MEETING)
 def test_rows_that_meet_are_not_accused_where_no_loader_says_that_they_are_examples(name):
     code = """
@@ -139,6 +141,7 @@ CUT = {
 }
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", CUT)
 def test_a_batch_that_is_made_in_the_step_is_not_tried(name):
     watch = watched(f"{STEP}\nfor first in range(0, 24, 6):\n    {CUT[name]}\n    step(x, y)\n", CODES)

@@ -116,6 +116,7 @@ def watched_loop(items, loss):
     return watched(f"{PRELUDE}{loop}", ("REL016",))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_padding_that_is_left_out_is_silent(name):
     watch = watched_loop(*RIGHT[name])
@@ -130,6 +131,7 @@ def test_what_may_mean_something_else_is_not_judged(name):
     assert watch.experiments.records["REL016"].outcome == "not applicable"
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", FAULTY)
 def test_padding_that_is_trained_on_is_asked(name):
     (found,) = watched_loop(*FAULTY[name]).findings
@@ -216,6 +218,7 @@ def watched_padded(items, loss):
     return watched(PRELUDE + PADDED.replace("ITEMS", items).replace("LOSS", loss), ("REL016",))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", ENDS)
 def test_more_padding_changes_nothing_where_it_is_left_out(name):
     items, right, _ = ENDS[name]
@@ -224,6 +227,7 @@ def test_more_padding_changes_nothing_where_it_is_left_out(name):
     assert watch.experiments.outcome("REL016") == ("held", None)
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", ENDS)
 def test_more_padding_that_changes_a_gradient_is_asked(name):
     items, _, faulty = ENDS[name]

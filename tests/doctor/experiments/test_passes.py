@@ -110,6 +110,7 @@ with torch.no_grad():
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_relations_hold_where_passes_are_compared_by_place(name):
     watch = watched(STEPS + RIGHT[name], ("REL008", "REL009"))

@@ -188,11 +188,13 @@ for epoch in range(3):
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", TRIED)
 def test_relations_hold_in_right_programs(name):
     assert outcomes(TRIED[name]) == ({"held"}, [])
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("why", NOT_TRIED)
 def test_what_cannot_be_judged_is_not_tried(why):
     told, findings = outcomes(NOT_TRIED[why])
@@ -268,6 +270,7 @@ WHY_NOT = {
 }
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("evaluate", [EVALUATE, WITH_GRADIENTS], ids=["without gradients", "with gradients"])
 @pytest.mark.parametrize("name", BETWEEN_EVALUATIONS)
 def test_an_evaluation_between_steps_is_no_part_of_one(name, evaluate):
@@ -275,6 +278,7 @@ def test_an_evaluation_between_steps_is_no_part_of_one(name, evaluate):
     assert outcomes(code) == ({"held"}, [])
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("evaluate", [EVALUATE, WITH_GRADIENTS], ids=["without gradients", "with gradients"])
 @pytest.mark.parametrize("name", WHY_NOT)
 def test_the_reason_is_that_of_the_training(name, evaluate):
@@ -495,6 +499,7 @@ for x, y in loader:
 """
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", EVALUATIONS)
 def test_relations_of_an_evaluation_hold(name):
     watch = watched(STEPS + EVALUATIONS[name], ("REL009",))
@@ -599,6 +604,7 @@ writer.close()
     assert [each.outcome for each in records.values()] == ["held", "held"], records
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(
     "loss",
     [
@@ -651,6 +657,7 @@ PRINTED = {
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", PRINTED)
 def test_figures_of_an_epoch_and_its_evaluation_may_be_printed_together(name):
     printed, outcome = PRINTED[name]

@@ -71,12 +71,14 @@ def watched_loop(first, loss, opt="opt = torch.optim.SGD(net.parameters(), lr=0.
     return watched(code, ("REL020",))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_pulls_to_targets_is_silent(name):
     watch = watched_loop(*RIGHT[name])
     assert [each.message for each in watch.findings] == []
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", FAULTY)
 def test_what_pushes_from_targets_is_told(name):
     assert len(watched_loop(*FAULTY[name]).findings) == 1

@@ -48,6 +48,7 @@ def told(loss):
     return found
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("case", MEANT)
 def test_a_ratio_of_sums_is_asked_and_named(case):
     found = told(MEANT[case])

@@ -65,6 +65,7 @@ def findings(way):
     return [each.message for each in watch.findings]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("way", USED)
 def test_what_is_used_in_any_way_is_not_lost(way):
     assert findings(way) == []

@@ -273,6 +273,7 @@ AS_OTHERS = {
 }  # fmt: skip
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[pytest.mark.slow] * (each in AS_OTHERS)) for each in CONSTANT]
 )
@@ -302,6 +303,7 @@ for x, y in loader:
 """
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(
     "act", ["nn.LeakyReLU(0.2)", "nn.ReLU()", "nn.PReLU()", "nn.Hardtanh()", "nn.ReLU6()"]
 )

@@ -105,6 +105,7 @@ for _ in range(8):
 }
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", HELD)
 def test_they_hold_in_a_right_program(name):
     watch = watched(MEMORY + HELD[name], CODES)

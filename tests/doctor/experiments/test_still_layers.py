@@ -97,11 +97,13 @@ def watched_loop(*parts):
     return watched(code, ("REL017",))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_trained_otherwise_or_moves_nothing_is_silent(name):
     assert watched_loop(*RIGHT[name]).findings == []
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_layer_that_stays_as_it_was_made_is_asked_of(name):
     (found,) = watched_loop(*FAULTY[name]).findings

@@ -78,6 +78,7 @@ IN_EACH_RUN = (
 )  # fmt: skip
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize(
     "name",
     [pytest.param(each, marks=[] if each in IN_EACH_RUN else pytest.mark.slow) for each in CODES],

@@ -47,12 +47,14 @@ FAULTY = {
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("case", RIGHT)
 def test_a_right_loss_holds(case):
     watch = watched(PRELUDE + LOADED.replace("LOSS", RIGHT[case]), ("REL002", "REL012"))
     assert {each.outcome for each in watch.experiments.records.values()} == {"held"}
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("case", RIGHT)
 def test_it_holds_for_batches_of_the_step_itself(case):
     watch = watched(PRELUDE + MADE.replace("LOSS", RIGHT[case]), ("REL002",))

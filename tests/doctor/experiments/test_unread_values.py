@@ -98,16 +98,19 @@ def findings(code):
     return watch.findings
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("way", READ_IN_FORWARD)
 def test_what_is_read_in_any_way_is_not_lost(way):
     assert findings(program(READ_IN_FORWARD[way])) == []
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("way", READ_IN_LOOP)
 def test_figures_for_readers_are_not_lost(way):
     assert findings(program(loop=READ_IN_LOOP[way])) == []
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("way", LOST_IN_FORWARD)
 def test_what_nothing_reads_is_asked_about(way):
     text, name = LOST_IN_FORWARD[way]

@@ -46,6 +46,7 @@ def watched_loop(first):
     return watched(LOOP.replace("FIRST", first), ("REL019", "REL024"))  # one that applies beside it
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("name", RIGHT)
 def test_views_that_go_together_are_silent(name):
     watch = watched_loop(RIGHT[name])
@@ -53,6 +54,7 @@ def test_views_that_go_together_are_silent(name):
     assert watch.experiments.outcome("REL024")[0] in ("held", "not applicable")
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", FAULTY)
 def test_a_view_that_is_written_over_is_asked_of(name):
     assert [each.code for each in watched_loop(FAULTY[name]).findings] == ["REL024"]

@@ -38,6 +38,7 @@ WAYS = {
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("way", WAYS)
 def test_what_is_trained_can_be_said_in_many_ways(way):
     net, batch = net_and_batch()

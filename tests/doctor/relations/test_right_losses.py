@@ -39,6 +39,7 @@ def drawn_habits(number):
     return [each.name for each in chosen]
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize(
     "number",
     [pytest.param(n, marks=[] if n < 20 or n in ONCE_ACCUSED else [pytest.mark.slow]) for n in range(260)],
@@ -272,6 +273,7 @@ BY_HAND = (
 )
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("make", BY_HAND)
 def test_a_right_loss_by_hand_keeps_its_relations(make):
     torch.manual_seed(2)

@@ -68,6 +68,7 @@ def trained(loss, batch, model):
     model.register_forward_hook(lambda *_: None)
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("number", range(100, 108))
 def test_nothing_of_a_drawn_program_changes(number, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -81,6 +82,7 @@ def test_nothing_of_a_drawn_program_changes(number, tmp_path, monkeypatch):
     assert state_of([model], batch) == before
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("make", BY_HAND[::3])
 def test_nothing_of_a_loss_by_hand_changes(make):
     torch.manual_seed(4)

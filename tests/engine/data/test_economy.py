@@ -57,6 +57,7 @@ def epochs(data, **options):
     return found
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_late_draw_gives_the_numbers_that_setting_all_generators_gives(name, num_workers):

@@ -393,6 +393,7 @@ CHANGES = (
 )
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("change", CHANGES, ids=lambda change: change.__name__)
 @pytest.mark.parametrize("kind", [Settled, Wrapping, lambda: Subset(Settled(), range(4))])
 def test_workers_read_what_was_set_between_two_epochs(opened, kind, change):

@@ -51,6 +51,7 @@ class Rows(Dataset):
         return int(self.file.read(WIDTH))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("buffering", [0, 128, -1])
 @pytest.mark.parametrize(("kind", "workers"), [(Lines, 0), (Lines, 1), (Rows, 0), (Rows, 2)])
 def test_each_sample_of_an_open_file_comes_once(tmp_path, kind, workers, buffering):

@@ -46,6 +46,7 @@ def test_a_list_of_numbers_is_a_row_wherever_it_stands(holder):
         assert torch.equal(ids(first_batch(data)), torch.tensor(IDS))
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("num_workers", [0, 1])
 @pytest.mark.parametrize(
     "samples",

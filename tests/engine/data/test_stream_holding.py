@@ -148,6 +148,7 @@ def test_a_connection_that_was_closed_meanwhile_stands_for_no_other(tmp_path):
     assert (tmp_path / "other").read_bytes() == b"x"
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.filterwarnings("ignore:this stream")
 @pytest.mark.parametrize("habit", HABITS)
 def test_what_a_stream_holds_is_left_alone_and_its_trial_ends_soon(habit, monkeypatch):
@@ -198,6 +199,7 @@ class Stateless(Buffered):
         return {"kept": self.state}
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("num_workers", [0, 2])
 @pytest.mark.parametrize(
     ("state", "why"),

@@ -241,6 +241,7 @@ class OfTheNewest(IterableDataset):
         self.starts_at = state["at"]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("behind", [1, 2, 3, 5, 8, 11])
 def test_a_state_of_another_reading_of_the_same_stream_is_found_out(behind):
     source = opened(OfTheNewest())
