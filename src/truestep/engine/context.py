@@ -120,7 +120,7 @@ class LearnerContext:
         if making != self.counting.making:
             self.counting = BatchCounting(making=making)
         if self.world is not None:
-            self.world.num_given = making.num_of_all_ranks
+            self.world.num_given, self.world.num_given_here = making.num_of_all_ranks, making.num_examples
 
     def note_done(self, *, leads: bool) -> None:
         """The loop's body is done with the batch: what the code behind the loop updates by is not of it."""
