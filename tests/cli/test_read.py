@@ -189,3 +189,21 @@ def test_nothing_of_the_folder_that_is_read_is_imported(tmp_path):
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "somebody else" not in ran.stdout + ran.stderr
     assert ran.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "is_code"),
+    [
+        ("notes.txt", "hello", False),
+        ("notes.txt", "ideas: foo", False),
+        ("notes.md", "# Notes\n\nno code\n", False),
+        ("empty.py", "", False),
+        ("notes.md", "```python\nimport torch\n```\n", True),
+        ("one.py", "import torch\n", True),
+    ],
+)
+def test_a_file_without_code_is_not_said_to_be_fine(folder, name, text, is_code):
+    (folder / name).write_text(text)
+    said = call(name).stdout
+    assert ("holds no Python code" in said) is not is_code
+    assert ("Nothing found by reading" in said) is is_code

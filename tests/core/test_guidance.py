@@ -143,3 +143,15 @@ def test_the_precision_that_is_named_is_the_one_that_was_meant(things, call, giv
 def test_the_schedule_of_a_name_is_written(things, given, shape):
     with pytest.raises(ts.OptionError, match=shape):
         things["run"].learner(torch.nn.Linear(1, 1), torch.optim.AdamW, lr_scheduler_type=given)
+
+
+MADE = re.findall(
+    r"ts\.(?:Saving|EarlyStopping|EMA|ClipNorm|ClipValue|LossScale)\([^()]*\)", " ".join(TEXT.split())
+)
+
+
+@pytest.mark.parametrize(
+    "written", sorted(each for each in {*MADE} if not re.search(r"NAME|\.\.\.|tau", each))
+)
+def test_what_a_row_says_to_make_can_be_made(written):
+    assert eval(written, {"ts": ts}) is not None

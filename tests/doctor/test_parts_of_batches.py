@@ -27,6 +27,11 @@ for batch in run.batches(run.data(data, batch_size=8)):
     net.update(loss, batchUPDATE)
 """
 OF_A_PART = (
+    "return CE / len(x)",
+    "return CE / x.shape[0]",
+    "return CE * (1.0 / y.size(0))",
+    "n = len(x)\nlosses = CE\nreturn losses / n",
+    "place = torch.arange(len(x)) / len(x)\nreturn CE * place",
     "gain = (gain - gain.mean()) / (gain.std() + 1e-8)\nreturn CE * gain",
     "gain = normalised(gain)\nreturn CE * gain",
     "return CE * (gain - torch.mean(gain)) / torch.std(gain)",
@@ -44,6 +49,11 @@ OF_A_PART = (
     "z = net(x)\nreturn (z - z.mean(0)).square().sum(1)",
 )
 OF_EACH = (
+    "print(gain.sum() / len(x))\nreturn CE",
+    "return net(x).reshape(len(x), -1).mean(1)",
+    "return CE * x.shape[1]",
+    "return CE / len(net.weight)",
+    "return torch.stack([row.square().sum() / len(row) for row in net(x)])",
     "return CE * gain",
     "return CE + 0.1 * net(x).square().mean()",
     "return CE - net(u).mean()",

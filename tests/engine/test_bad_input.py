@@ -52,6 +52,22 @@ LOSSES = {
         lambda net, x: net(torch.randn(8, 3))[:, 0],
         r"shape \(8,\), expected \(6,\).*torch\.randn\(len\(x\).*ts\.weighted\(values\)",
     ),
+    "of pairs": (
+        lambda net, x: torch.cat([net(x)[:, 0], net(x * 2)[:, 0]]),
+        r"shape \(12,\), expected \(6,\).*torch\.randn\(len\(x\).*ts\.weighted\(values\)",
+    ),
+    "of places": (
+        lambda net, x: (net(x) - x).square().flatten(),
+        r"\(18,\), expected \(6,\).*flattened, or places were picked, out of \(6, 3\).*ts\.weighted\(losses, mask\)",
+    ),
+    "of some places": (
+        lambda net, x: (net(x) - x).square()[x.cumsum(1) < 1e9][:9],
+        r"\(9,\), expected \(6,\).*flattened, or places were picked, out of \(6, 3\)",
+    ),
+    "of all outputs": (
+        lambda net, x: net(x.repeat(1, 3).reshape(-1, 3)).flatten(),
+        r"torch\.randn\(len\(x\)",
+    ),
     "broadcast": (
         lambda net, x: (net(x) - x.sum(1)).square(),
         r"shape \(6, 6\).*\(6, 1\) and targets of shape \(6,\) were broadcast.*squeeze\(1\)",

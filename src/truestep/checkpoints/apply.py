@@ -32,6 +32,11 @@ def apply_state(state: Mapping[str, Any], objects: Mapping[str, Stateful]) -> No
     """
     if not isinstance(state, Mapping):
         raise CheckpointError(f"The state is {a_type(state)}; give a dict with one state for each name.")
+    if not isinstance(objects, Mapping):
+        raise CheckpointError(
+            f"The objects are {a_type(objects)}; give a dict by the names of the state: ts.apply_state(state, {{'net': net}}). One "
+            "state for one module is module.load_state_dict(state)."
+        )
     plain = [name for name, target in objects.items() if not hasattr(target, "load_state_dict")]
     if plain:
         raise CheckpointError(

@@ -18,7 +18,7 @@ from truestep.core.wording import counted, printable_text
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import FixedFile, fix_files
 from truestep.doctor.kept import source_readings_folder
-from truestep.doctor.read import read_paths
+from truestep.doctor.read import holds_code, read_paths
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
@@ -149,6 +149,10 @@ def _tell_of_runs(paths: Sequence[Path]) -> None:
         )
 
 
+def _is_without_code(path: Path) -> bool:
+    return path.is_file() and not holds_code(path)
+
+
 def _show(
     reading: SourceReading,
     fixed: Sequence[FixedFile],
@@ -158,7 +162,8 @@ def _show(
 ) -> None:
     if output is ReadOutput.TEXT:
         show_fixed(fixed, command_console())
-        show_reading(reading, command_console(), abstentions=abstentions)
+        is_empty = not reading.findings and not reading.lost_files and all(map(_is_without_code, paths))
+        show_reading(reading, command_console(), abstentions=abstentions, holds_code=not is_empty)
         if not reading.num_files:
             _tell_of_runs(paths)
     elif output is ReadOutput.CONCISE:

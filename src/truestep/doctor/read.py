@@ -297,6 +297,22 @@ def _contents(path: Path, reading: SourceReading) -> list[tuple[str, _Blocks]]:
     return [(each.text, each) for each in programs]
 
 
+def holds_code(path: Path) -> bool:
+    """Whether a file has a statement that does anything; words that stand alone on their lines parse as Python, too."""
+    for text, _ in _contents(path, SourceReading()):
+        try:
+            body = ast.parse(text).body
+        except SyntaxError:
+            return True  # which the reading names
+        for each in body:
+            is_words = isinstance(each, ast.Expr) and isinstance(
+                each.value, ast.Constant | ast.Name | ast.Tuple
+            )
+            if not is_words and not (isinstance(each, ast.AnnAssign) and each.value is None):
+                return True
+    return False
+
+
 def _note_shown(module: SourceModule, notebook: NotebookText) -> None:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}

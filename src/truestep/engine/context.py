@@ -121,7 +121,9 @@ class LearnerContext:
             self.counting = BatchCounting(making=making)
         # of the leader alone: what is read beside it may be read by one rank for itself
         if self.world is not None and leads:
-            self.world.num_given, self.world.shares_given = making.of_all_ranks, making.shares
+            world = self.world
+            world.num_given, world.num_given_here = making.of_all_ranks, making.num_examples
+            world.shares_given = making.shares
 
     def note_done(self, *, leads: bool) -> None:
         """The loop's body is done with the batch: what the code behind the loop updates by is not of it."""

@@ -19,6 +19,7 @@ from truestep.core.random_streams import random_key
 from truestep.core.trees import map_tree_leaves
 from truestep.core.wording import a_type, counted
 from truestep.engine.batches import batch_to_device
+from truestep.engine.class_numbers import tell_of_class_numbers
 from truestep.engine.context import LearnerContext
 from truestep.engine.counting import BatchCounting
 from truestep.engine.data.same_data import ReadPlace, refuse_other_reading
@@ -101,12 +102,9 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
             if number == 0:
                 refuse_rows_taken(values, batch, making)
             seen = _with_lent(context, batch, counting, is_here=is_here)
-            result = None
             first = telling_of_no_model(values, learner.name) if number == 0 else nullcontext()
             with telling_of_trainer_metrics(values, batch), first:
-                if seen is not None:
-                    with learner.precision.autocast_context(context.device):
-                        result = _call(values, batch_to_device(seen, context.device), context)
+                result = _result(learner, values, seen, is_looked_at=number == 0 and metric is None)
                 totals.add(result if is_here else None, batch, counting)
             if stopping := context.observer.wants_to_stop():
                 break
@@ -115,6 +113,17 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
     if context.on_evaluated is not None:
         context.on_evaluated(data)
     return totals.answer()
+
+
+def _result(learner: LearnerParts, values: Values, seen: Any, *, is_looked_at: bool) -> Any:
+    context = learner.context
+    if seen is None:
+        return None
+    with learner.precision.autocast_context(context.device):
+        result = _call(values, batch_to_device(seen, context.device), context)
+    if is_looked_at:
+        tell_of_class_numbers(values, result)
+    return result
 
 
 def _batches_to_evaluate(data: Any) -> Iterable[MadeBatch]:

@@ -7,6 +7,7 @@ accepted where a batch is not split.
 
 import difflib
 import functools
+import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -297,6 +298,16 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 "x[None]. If the loss is a mean over the batch, return the values themselves, or the mean without a dimension: "
                 "values.mean()."
             )
+        if (
+            values.ndim == 1
+            and num_examples is not None
+            and (shape := _rows_gone_apart(values, num_examples))
+        ):
+            raise LossError(
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. It was flattened, or "
+                f"places were picked, out of {shape}, which has the batch's {num_examples} rows. Leave the rows as they are, one "
+                "value per token or pixel, and say how each counts, padding with 0: ts.weighted(losses, mask)."
+            )
         if values.ndim == 1:
             raise LossError(
                 f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a "
@@ -307,6 +318,21 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
             f"or pixel say how they count: ts.weighted(values, mask). {_within_an_example(values)}"
         )
+
+
+def _rows_gone_apart(values: Tensor, num_examples: int) -> tuple[int, ...]:
+    """Return the shape with the batch's rows that a loss of more values was flattened from, or picked out of; () where none was."""
+    waiting, seen = [values.grad_fn], set[Any]()
+    while waiting and len(seen) < MOST_NODES:
+        node = waiting.pop(0)
+        if node is None or node in seen or node.name().startswith(("Cat", "Stack", "Repeat")):
+            continue
+        seen.add(node)
+        shape = shape_given(node)
+        if len(shape) > 1 and shape[0] == num_examples < len(values) <= math.prod(shape):
+            return shape
+        waiting += [each for each, _ in node.next_functions]
+    return ()
 
 
 def _within_an_example(values: Tensor) -> str:

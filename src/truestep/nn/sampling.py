@@ -5,6 +5,9 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError, OptionError
+from truestep.core.frames import warn_user
+
+_NEAR = 1e-4  # what rounding leaves of a sum of probabilities
 
 
 def sample_logits(
@@ -42,6 +45,7 @@ def sample_logits(
     _check_options(logits, top_k, top_p, num_samples, replacement)
     values = logits.detach()
     values = values if values.dtype == torch.float64 else values.float()
+    _tell_of_probabilities(values)
     _require(
         ~(values.isnan() | values.isposinf()).any(),
         "logits holds NaN or +inf; no probability follows from them.",
@@ -63,6 +67,18 @@ def sample_logits(
     flat = probabilities.reshape(-1, logits.shape[-1])
     drawn = torch.multinomial(flat, num_samples, replacement, generator=generator)
     return drawn.reshape(*logits.shape[:-1], num_samples)
+
+
+def _tell_of_probabilities(values: Tensor) -> None:
+    """Warn where each row adds up to 1 and has no negative number; of a device, which would be waited for, none is read."""
+    if not values.is_cpu or values.ndim == 0 or values.shape[-1] < 2 or torch.compiler.is_compiling():
+        return
+    are_shares = (values >= 0).all() & ((values.sum(-1) - 1).abs() < _NEAR).all()
+    if values.numel() and bool(are_shares):
+        warn_user(
+            "ts.sample_logits was given rows that add up to 1, as probabilities do, and takes logits: a softmax of these draws "
+            "almost evenly. Give the outputs before their softmax, or the logarithm: ts.sample_logits(probabilities.log())."
+        )
 
 
 def _check_options(

@@ -17,7 +17,9 @@ if TYPE_CHECKING:
     from truestep.doctor.report import WatchedRunReport
 
 
-def show_reading(reading: SourceReading, console: Console, *, abstentions: bool = False) -> None:
+def show_reading(
+    reading: SourceReading, console: Console, *, abstentions: bool = False, holds_code: bool = True
+) -> None:
     """Print what reading source files gave; with `abstentions`, also where a check could not tell."""
     print_results(show_findings(reading.findings, reading.lines), console)
     print_results(show_abstentions(reading.abstentions) if abstentions else (), console)
@@ -36,6 +38,10 @@ def show_reading(reading: SourceReading, console: Console, *, abstentions: bool 
         console.print("There is nothing to read here: no .py, .ipynb or Markdown file.")
     elif not reading.num_read:
         console.print("No file could be read, so nothing was looked for.")
+    elif not holds_code:
+        console.print(
+            "What was read holds no Python code, so nothing was looked for. Name a script: truestep read train.py"
+        )
     elif not reading.findings:
         console.print("Nothing found by reading; `truestep doctor FILE.py` runs a script and watches it.")
 

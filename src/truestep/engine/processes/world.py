@@ -36,6 +36,10 @@ from truestep.engine.processes.shares import RankShare
 T = TypeVar("T")
 
 
+_NO_ROWS = (
+    "no row of a batch of {num}, which is divided over {ranks} ranks: there is no batch[0] to look at. Write if len(batch): around "
+    "what looks at single rows in the loop, or give run.data a batch_size of at least {ranks}"
+)
 POLL = timedelta(milliseconds=500)
 PARTING_SECONDS = 1.0
 Group = Any
@@ -81,6 +85,7 @@ class World:
         self.timeout_seconds = timeout_seconds
         self.step = 0
         """The training's: ranks that come for the same thing at two steps are told apart, too."""
+        self.num_given_here: int | None = None
         self.num_given: int | None = None
         """How many examples the batch has, on all ranks, that the loop was given last; None where nothing says so."""
         self.shares_given: tuple[int, ...] | None = None
@@ -289,6 +294,10 @@ class World:
             self.left_loop.note("", exit_status(error.code))
         place = line_of_user_code(error.__traceback__)
         raised = f"raised {error_line(error)}" + (f" (at {place})" if place else "")
+        if self.num_given and self.num_given_here == 0 and isinstance(error, Exception):
+            why = _NO_ROWS.format(num=self.num_given, ranks=self.size)
+            error.add_note(f"truestep: rank {self.rank} has {why}")
+            raised += f", where it had {why}"
         text = self.notes.describe(self.rank, raised)
         own = RankError(f"The ranks can't go on together: {text}.")
         self.error = own

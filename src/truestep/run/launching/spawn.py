@@ -8,7 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from truestep.core.errors import RankError
+from truestep.core.errors import OptionError, RankError
+from truestep.core.wording import a_type
 from truestep.run.launching import tether
 from truestep.run.launching.agent import LaunchOptions, run_launched_processes
 from truestep.run.launching.tether import tie_to_launcher
@@ -44,6 +45,15 @@ def spawn(function: Callable[..., Any], processes: int, *arguments: Any, restart
     """
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+    if not callable(function):
+        raise OptionError(
+            f"ts.spawn was given {a_type(function)}, and calls a function itself, in each process. Write its name without "
+            "parentheses, and what it is given behind the number: ts.spawn(train, 2, folder)."
+        )
+    if isinstance(processes, bool) or not isinstance(processes, int):
+        raise OptionError(
+            f"ts.spawn takes the number of processes second, and got {a_type(processes)}: ts.spawn(train, 2)."
+        )
     with tempfile.TemporaryDirectory(prefix="truestep-logs-") as folder:
         launch = LaunchOptions(processes=processes, restarts=restarts, logs=Path(folder))
         try:

@@ -28,7 +28,7 @@ _TURNS = operations(shape="turned") | {*_TRANSPOSES}
 
 
 class PartTakenForBatch(SourceCheck):
-    """A loss that is computed in micro-batches takes a mean, a deviation, ranks or other examples of the batch.
+    """A loss that is computed in micro-batches takes a mean, a deviation, ranks, the number or other examples of the batch.
 
     Why: it is given one part after the other and takes those of each part: the gradient is another one for each micro_batch=.
 
@@ -143,6 +143,8 @@ def _operands(module: SourceModule, node: ast.expr, axis: int, deep: int) -> lis
     """Return what a statistic over the examples is taken of; nothing for any other expression."""
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
         return [node.left, node.right] if _is_transposed(node.right) else []
+    if axis == 0 and (counted := _rows_counted(module, node)) is not None:
+        return [counted]
     if not isinstance(node, ast.Call):
         return []
     target = module.functions.target(node)
@@ -159,6 +161,23 @@ def _operands(module: SourceModule, node: ast.expr, axis: int, deep: int) -> lis
     if not _goes_over(node, name, axis, int(is_function)):
         return []
     return [node.args[0] if is_function else node.func.value]  # type: ignore[attr-defined]
+
+
+def _rows_counted(module: SourceModule, node: ast.expr) -> ast.expr | None:
+    """Return whose rows a factor or a divisor is the number of: `len(x)`, `x.shape[0]`, `x.size(0)`, or a name for one of these."""
+    above = module.parents.get(node)
+    is_divisor = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Div) and above.right is node
+    if not is_divisor and not (isinstance(above, ast.BinOp) and isinstance(above.op, ast.Mult)):
+        return None
+    made = module.definitions(node) if isinstance(node, ast.Name) else [node]
+    match made:
+        case [ast.Call(func=ast.Name(id="len"), args=[counted])]:
+            return counted
+        case [ast.Subscript(value=ast.Attribute(value=counted, attr="shape"), slice=ast.Constant(value=0))]:
+            return counted
+        case [ast.Call(func=ast.Attribute(value=counted, attr="size"), args=[ast.Constant(value=0)])]:
+            return counted
+    return None
 
 
 def _goes_over(call: ast.Call, name: str, axis: int, shift: int) -> bool:

@@ -1,0 +1,79 @@
+# SPDX-License-Identifier: Apache-2.0
+"""A function to evaluate that gives back the classes that a model chooses: the mean of their numbers is no accuracy."""
+
+import ast
+import linecache
+from collections.abc import Callable
+from inspect import isfunction, ismethod
+from typing import Any
+
+from torch import Tensor
+
+from truestep.core.frames import warn_user
+from truestep.engine.wrong_calls import CORRECT
+
+_SAME = ("float", "double", "long", "int", "to", "type", "cpu", "detach", "squeeze", "flatten", "view")
+_DEEPEST = 4  # names that are made of names
+
+
+def tell_of_class_numbers(values: Callable[[Any], Any], result: Any) -> None:
+    """Warn where what a function returned are whole numbers above 1, and its source returns an argmax as it is."""
+    if not isinstance(result, Tensor) or result.ndim == 0 or not result.numel() or result.is_complex():
+        return
+    if not bool((result == result.round()).all()) or result.max() <= 1:
+        return
+    function = _written(values)
+    if function is not None and any(_is_choice(each, function) for each in _returned(function)):
+        warn_user(
+            "The function given to net.evaluate returns the classes that the model chooses, and a mean of their numbers is no "
+            f"accuracy. Compare them with the labels: {CORRECT}"
+        )
+
+
+def _written(values: Callable[[Any], Any]) -> ast.FunctionDef | ast.Lambda | None:
+    function = values.__func__ if ismethod(values) else values
+    if not isfunction(function):
+        return None
+    try:
+        tree = ast.parse("".join(linecache.getlines(function.__code__.co_filename)))
+    except SyntaxError:
+        return None
+    line, name = function.__code__.co_firstlineno, function.__name__
+    found = [
+        each
+        for each in ast.walk(tree)
+        if isinstance(each, ast.FunctionDef | ast.Lambda)
+        and line in (each.lineno, *(one.lineno for one in getattr(each, "decorator_list", ())))
+        and getattr(each, "name", "<lambda>") == name
+    ]
+    return found[0] if len(found) == 1 else None
+
+
+def _returned(function: ast.FunctionDef | ast.Lambda) -> list[ast.expr]:
+    if isinstance(function, ast.Lambda):
+        return [function.body]
+    return [
+        each.value for each in ast.walk(function) if isinstance(each, ast.Return) and each.value is not None
+    ]
+
+
+def _is_choice(node: ast.expr, function: ast.AST, depth: int = 0) -> bool:
+    """Tell `net(x).argmax(1)`, `torch.max(net(x), 1)[1]` and `.indices`, under a name and as numbers of another type."""
+    match node:
+        case ast.Call(func=ast.Attribute(attr="argmax")):
+            return True
+        case ast.Call(func=ast.Attribute(value=inner, attr=attr)) if attr in _SAME:
+            return _is_choice(inner, function, depth)
+        case (
+            ast.Subscript(value=inner, slice=ast.Constant(value=1))
+            | ast.Attribute(value=inner, attr="indices")
+        ):
+            return isinstance(inner, ast.Call) and ast.unparse(inner.func).endswith(".max")
+        case ast.Name(id=name) if depth < _DEEPEST:
+            made = [
+                each.value
+                for each in ast.walk(function)
+                if isinstance(each, ast.Assign) and any(ast.unparse(one) == name for one in each.targets)
+            ]
+            return len(made) == 1 and _is_choice(made[0], function, depth + 1)
+    return False
