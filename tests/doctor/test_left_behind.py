@@ -149,6 +149,77 @@ USED = {
     ("steps=None", "steps is not None", "loss = torch.mul(loss, 0.5)"),
 }
 
+KEYS = """
+@dataclasses.dataclass
+class Run:
+    steps: list
+    values: list
+    def told(self, loss, error):
+        values = [loss]
+        return GIVEN
+"""
+UNDER_TWO = (
+    '{"steps": self.steps, "values": self.steps}',
+    '{"steps": self.steps.tolist(), "values": self.steps.tolist()}',
+    "dict(steps=self.steps[1:], values=self.steps[1:])",
+    "dict(loss=loss, error=loss)",
+    '{"loss": loss.item(), "error": loss.item()}',
+    "Run(steps=float(self.steps), values=float(self.steps))",
+    'log({"loss": loss / 2, "error": loss / 2})',
+    "dict(a=0, loss=loss.mean(), error=loss.mean())",
+    '{"values": self.values, "steps": self.values}',
+    'json.dumps({"error": round(error, 3), "loss": round(error, 3)})',
+)
+UNDER_ONE = (
+    '{"steps": self.steps, "values": self.values}',
+    '{"steps": self.steps, "count": self.steps}',
+    "dict(first=loss, error=loss)",
+    "dict(loss=loss, total=loss)",
+    '{"loss": loss, "values": loss.item()}',
+    "dict(loss=loss, error=error)",
+    "{loss: loss, error: loss}",
+    "dict(steps=other.steps, values=other.steps)",
+    '{"loss": 0, "error": 0}',
+    "dict(loss=[], error=[])",
+)
+MEANS = """
+def loss(net, x, y, mask):
+    losses = F.mse_loss(net(x), y, reduction="none")
+    FILLED
+    MEAN
+    return found.mean()
+"""
+OTHER_PART = (
+    ("losses = losses.masked_fill(mask, 0.)", "found = losses.sum() / mask.sum()"),
+    ("losses = losses.masked_fill(~mask, 0)", "found = losses.sum() / (~mask).sum()"),
+    ("losses = losses.masked_fill(mask, 0.)", "n = mask.sum(-1).clamp(min=1e-5); found = losses.sum(-1) / n"),
+    (
+        "losses = losses.mean(-1).masked_fill(mask, 0.)",
+        "t = reduce(losses, 'b n -> b', 'sum'); found = t / mask.sum(dim=-1)",
+    ),
+    ("losses = torch.where(mask, 0.0, losses)", "found = losses.sum() / mask.sum()"),
+    ("losses.masked_fill_(mask, 0.)", "found = losses.masked_fill(mask, 0.).sum() / mask.float().sum()"),
+    ("kept = losses.masked_fill(mask, 0.)", "found = torch.sum(kept) / torch.sum(mask)"),
+    ("losses = losses.masked_fill(mask[..., None], 0.)", "found = losses.sum() / (mask.sum() + 1e-6)"),
+    ("losses = losses.masked_fill(mask.bool(), 0.)", "found = losses.sum(1) / mask.sum(1)"),
+    (
+        "losses = losses.masked_fill(mask.logical_not(), 0.)",
+        "found = losses.sum() / mask.logical_not().sum()",
+    ),
+)
+SAME_PART = (
+    ("losses = losses.masked_fill(~mask, 0.)", "found = losses.sum() / mask.sum()"),
+    ("losses = losses.masked_fill(mask, 0.)", "found = losses.sum() / (~mask).sum()"),
+    ("losses = losses.masked_fill(mask, 0.)", "found = losses.sum() / mask.logical_not().sum()"),
+    ("losses = losses.masked_fill(mask, 0.)", "found = losses.sum() / mask.numel()"),
+    ("losses = losses * mask", "found = losses.sum() / mask.sum()"),
+    ("x = x.masked_fill(mask, 0.)", "found = (F.mse_loss(net(x), y, reduction='none') * mask).sum() / mask.sum()"),
+    ("losses = losses.masked_fill(mask, -1e9)", "found = losses.sum() / mask.sum()"),
+    ("losses = torch.where(mask, losses, 0.0)", "found = losses.sum() / mask.sum()"),
+    ("losses = losses.masked_fill(mask, 0.)", "found = losses.mean()"),
+    ("losses = losses.masked_fill(mask, 0.)", "mask = ~mask; found = losses.sum() / y.sum()"),
+)  # fmt: skip
+
 
 def watched(start, follows, epochs, before=""):
     code = AVERAGE.replace("START", start).replace("EPOCHS", str(epochs)).replace("BEFORE", before or "pass")
@@ -209,3 +280,23 @@ def test_a_number_that_is_only_asked_is_asked_after(kind, test, does):
 @pytest.mark.parametrize(("kind", "test", "does"), sorted(USED))
 def test_a_number_that_is_used_is_not(kind, test, does):
     assert not told("PARAM048", ASKED.replace("KIND", kind).replace("TEST", test).replace("DOES", does))
+
+
+@pytest.mark.parametrize("given", UNDER_TWO)
+def test_one_value_under_two_names_is_told(given):
+    assert told("VALUE044", KEYS.replace("GIVEN", given)) == [Severity.RISK]
+
+
+@pytest.mark.parametrize("given", UNDER_ONE)
+def test_values_under_their_own_names_are_not(given):
+    assert not told("VALUE044", KEYS.replace("GIVEN", given))
+
+
+@pytest.mark.parametrize(("filled", "mean"), OTHER_PART)
+def test_a_mean_of_the_other_part_is_told(filled, mean):
+    assert told("LOSS059", MEANS.replace("FILLED", filled).replace("MEAN", mean)) == [Severity.RISK]
+
+
+@pytest.mark.parametrize(("filled", "mean"), SAME_PART)
+def test_a_mean_of_what_is_left_is_not(filled, mean):
+    assert not told("LOSS059", MEANS.replace("FILLED", filled).replace("MEAN", mean))
