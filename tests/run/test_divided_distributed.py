@@ -77,20 +77,47 @@ def test_pieces_of_four_ranks_are_a_whole_checkpoint_for_one_and_for_three(tmp_p
     assert alone(tmp_path, 3, capsys) == ended_3
 
 
-@pytest.mark.slow
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a disk of its own")
-def test_ranks_without_a_disk_for_all_leave_a_whole_checkpoint_with_the_same_bits(tmp_path, monkeypatch):
-    for name in ("together", "apart"):
-        (tmp_path / name).mkdir()
-    _, ended, _ = on(2, tmp_path / "together", 1)
+OWN_DISKS = pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a process a disk of its own")
+
+
+@DIVIDES
+@OWN_DISKS
+@pytest.mark.parametrize("at_once", [False, True], ids=["in the background", "at once"])
+def test_ranks_without_a_disk_for_all_leave_the_checkpoint_of_ranks_that_have_one(
+    tmp_path, monkeypatch, at_once
+):
+    if at_once:
+        monkeypatch.setenv("AT_ONCE", "1")
+    together, apart = tmp_path / "together", tmp_path / "apart" / "disk"
+    together.mkdir()
+    apart.mkdir(parents=True)
+    _, ended, _ = on(2, together, 1)
     monkeypatch.setenv("APART", "1")
     _, found, out = on(2, tmp_path / "apart", 1)
     assert found == ended
-    assert "checkpoints whole" in out
-    check_bits(tmp_path / "apart", 1)
-    assert files_of_ranks(checkpoint_overview(tmp_path / "apart" / "run")[0]) == {0}
+    assert "checkpoints in pieces, by rank 0" in out
+    check_bits(apart, 1)
+    one, other = (checkpoint_overview(folder / "run")[0].path for folder in (together, apart))
+    names = sorted(path.name for path in one.glob("learners.*"))
+    assert names == sorted(path.name for path in other.glob("learners.*"))
+    assert all((one / name).read_bytes() == (other / name).read_bytes() for name in names)
     begun, _, _ = on(2, tmp_path / "apart", 2)
     assert begun == ended
+
+
+@DIVIDES
+@OWN_DISKS
+def test_a_disk_that_takes_no_more_of_what_is_sent_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    monkeypatch.setenv("APART", "1")
+    monkeypatch.setenv("FULL", "6")  # of the second save the second file
+    (tmp_path / "disk").mkdir()
+    finished = on_ranks(PROGRAM, tmp_path, 1, size=2)
+    assert [each.status for each in finished] == [1, 1]
+    assert "could not be written" in finished[0].error
+    assert "No space left" in finished[0].error
+    (left,) = checkpoint_overview(tmp_path / "disk" / "run")
+    left.verify()
+    assert left.step == 2
 
 
 def killed(folder, size, rank, sync, expected):
@@ -101,7 +128,7 @@ def killed(folder, size, rank, sync, expected):
         if each != rank:
             assert other.seconds < 10
             assert re.search(rf"RankError: .* rank {rank} \(process \d+ on \S+\) is gone", other.error)
-    left = checkpoint_overview(folder / "run")
+    left = checkpoint_overview(folder / ("disk" if "APART" in os.environ else "") / "run")
     for checkpoint in left:
         assert isinstance(checkpoint, Checkpoint)
         checkpoint.verify()
@@ -119,17 +146,34 @@ def test_a_rank_that_is_killed_in_the_midst_of_a_save_leaves_the_last_good_check
     assert killed(tmp_path / "killed", 2, 1, 11, expected) == [4, 2]
 
 
+@DIVIDES
+@OWN_DISKS
+@pytest.mark.parametrize(("rank", "sync"), [(1, 5), (1, 8), (0, 20)])
+def test_a_rank_that_is_killed_while_it_sends_or_writes_what_was_sent_leaves_the_last_good_checkpoint(
+    tmp_path, monkeypatch, rank, sync
+):
+    for name in ("calm", "killed"):
+        (tmp_path / name / "disk").mkdir(parents=True)
+    monkeypatch.setenv("APART", "1")
+    _, expected, _ = on(2, tmp_path / "calm", 2)
+    assert killed(tmp_path / "killed", 2, rank, sync, expected) == [2]
+
+
 @pytest.fixture(scope="module")
 def undisturbed(tmp_path_factory):
     return {size: on(size, tmp_path_factory.mktemp(f"calm-{size}"), 2)[1] for size in (2, 4)}
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("apart", [False, pytest.param(True, marks=OWN_DISKS)], ids=["one disk", "own disks"])
 @pytest.mark.parametrize("at_once", [False, True], ids=["in the background", "at once"])
 @pytest.mark.parametrize("attempt", range(25))
-def test_a_rank_killed_in_any_save_at_any_file(tmp_path, monkeypatch, undisturbed, attempt, at_once):
+def test_a_rank_killed_in_any_save_at_any_file(tmp_path, monkeypatch, undisturbed, attempt, at_once, apart):
     if at_once:
         monkeypatch.setenv("AT_ONCE", "1")
+    if apart:
+        monkeypatch.setenv("APART", "1")
+        (tmp_path / "disk").mkdir()
     size = 4 if attempt % 5 == 4 else 2
     killed(tmp_path, size, attempt % size, 1 + attempt % 13, undisturbed[size])
 

@@ -46,7 +46,7 @@ def test_sockets_are_opened_when_used_by_our_groups_alone_and_a_users_own_word_s
         monkeypatch.setenv(LAZY, own)
     before = dict(os.environ)
     try:
-        with together._sockets_when_used():
+        with together.sockets_when_used():
             within = os.environ[LAZY]
             if fails:
                 raise OSError("no port is free")

@@ -15,6 +15,7 @@ from truestep.engine.processes.notes import PATIENCE_SECONDS
 from truestep.engine.processes.world import World
 from truestep.report.history import MetricsMark
 from truestep.run.agreement import RunAgreement
+from truestep.run.carried_parts import PartReceiver, PartSender, group_for_parts
 from truestep.run.directory import CHECKPOINTS
 from truestep.run.endings import end_all
 from truestep.run.signals import StopSignals
@@ -69,15 +70,17 @@ class RunStore:
         return self._store
 
     def divide(self) -> None:
-        """Where weights are divided, find out whether all ranks write what they have; else rank 0 gathers and writes all."""
+        """Where weights are divided, each rank writes what it has: itself where it sees the directory, else by way of rank 0."""
         context = self._run.context
         if context.world is None or not context.strategy.divides_weights:
             return
-        if all_ranks_see_directory(self._run.agreement, context.world, self.folder):
-            self.pieces = SavesInPieces(context.world, self.folder, background=self._run.saving.background)
+        is_shared = all_ranks_see_directory(self._run.agreement, context.world, self.folder)
+        self.pieces = SavesInPieces(
+            context.world, self.folder, background=self._run.saving.background, is_shared=is_shared
+        )
         if self._run.is_main:
-            self.store.others = self.pieces.begin if self.pieces else None
-        context.choose("checkpoints", *SAID[self.pieces is not None])
+            self.store.others = self.pieces.begin
+        context.choose("checkpoints", *SAID[is_shared])
 
     def wait(self) -> None:
         """Wait until what was saved is on disk."""
@@ -132,8 +135,8 @@ LOOK_SECONDS = 0.2  # at the files and processes of all ranks
 SAID = {
     True: ("in pieces", "each rank writes what it has of the weights; they load at any number of ranks"),
     False: (
-        "whole",
-        "not all ranks see the run's directory, so rank 0 gathers the weights and writes them alone",
+        "in pieces, by rank 0",
+        "not all ranks see the run's directory, so each sends rank 0 what it has; they load at any number of ranks",
     ),
 }
 
@@ -157,9 +160,16 @@ def _touched(folder: Path, name: str) -> str:
 class SavesInPieces:
     """Has every rank write its part into the folder of a checkpoint that rank 0 has made, and rank 0 wait for all of them."""
 
-    def __init__(self, world: World, directory: Path, *, background: bool) -> None:
+    def __init__(self, world: World, directory: Path, *, background: bool, is_shared: bool) -> None:
         self._world, self._directory = world, directory
-        self._writer = CheckpointPartWriter(world.rank, tell=self._report_save, background=background)
+        self.is_shared = is_shared
+        """Whether all ranks see the directory; else what they write is sent to rank 0 (`carried_parts.py`)."""
+        group = None if is_shared else group_for_parts(world)
+        self._sender = None if is_shared or not world.rank else PartSender(group)
+        self._receiver = None if is_shared or world.rank else PartReceiver(group, world.size)
+        self._writer = CheckpointPartWriter(
+            world.rank, tell=self._report_save, background=background, files=self._sender
+        )
         self.folder = ""
         """The name of the folder that rank 0 has begun."""
         self._lost: tuple[int, str] | None = None  # who has ended a save by writing nothing more
@@ -171,6 +181,8 @@ class SavesInPieces:
 
     def write(self, folder: str, state: dict[str, Any]) -> None:
         """Write this rank's part; rank 0's is written by the store."""
+        if self._receiver is not None:
+            self._receiver.begin(self._directory / folder)
         if self._world.rank:
             self._writer.save(self._directory / folder, {"learners": state["learners"]})
 
@@ -179,6 +191,8 @@ class SavesInPieces:
         self._writer.close()
 
     def _report_save(self, folder: Path, problem: str | None) -> None:
+        if self._sender is not None:
+            self._sender.end()
         with suppress(RankError):  # the store is gone, and so is whoever would ask
             self._world.ask(lambda: self._world.notes.wrote(folder.name, problem))
 
@@ -186,7 +200,7 @@ class SavesInPieces:
         """Return the other ranks when all have written; one that can't, is gone or does nothing for too long ends the waiting."""
         others = list(range(1, self._world.size))
         size, since, looked = -1, time.monotonic(), 0.0
-        while not self._have_written(others, folder):
+        while not (self._have_written(others, folder) and self._have_come()):
             if (now := time.monotonic()) - looked > LOOK_SECONDS:
                 looked = now
                 self._refuse_gone(others, folder)
@@ -213,6 +227,9 @@ class SavesInPieces:
         if problem is not None:
             raise self._error(folder, problem[0], f"could not write its part: {problem[1]}")
         return is_done
+
+    def _have_come(self) -> bool:
+        return self._receiver is None or self._receiver.is_done()
 
     def _refuse_gone(self, ranks: list[int], folder: Path) -> None:
         processes = self._world.notes.processes

@@ -82,7 +82,7 @@ class RunSaver:
         Where weights are divided and all see the disk, each rank reads what it needs; else rank 0 reads, and gives it to all.
         """
         run, world = self._run, self._run.context.world
-        if self.files.pieces is None or world is None:
+        if world is None or self.files.pieces is None or not self.files.pieces.is_shared:
             read = partial(read_resumed_alone, choose, lambda c: c.load(*under))
             return run.agreement.tree_from_rank_0(what, read)  # type: ignore[no-any-return]
         part_of = snapshot.run_state_parts(run)
@@ -212,7 +212,7 @@ class RunSaver:
         metrics = self.due.metrics()
         # a save needs room for a copy of the state, and the gradients of the last step are needed by nobody
         release_spent_gradients(run.context)
-        state, healthy = snapshot.take_run_state(run, in_pieces=self.files.pieces is not None)
+        state, healthy = snapshot.take_run_state(run)
         state["environment"]["went_on"] = self._went_on_from is not None  # its promise was made before
         run.tracked.note_sizes(snapshot.tracked_in(run, state), run.context)
         place, behind = self.place.here(), run.cursor.is_behind_a_pass

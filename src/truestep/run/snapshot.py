@@ -11,7 +11,7 @@ from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
 from truestep.engine.data.same_data import refuse_differing_places
 from truestep.engine.divided_state import learner_parts_here
-from truestep.engine.processes.shards import gather_over_ranks, pieces_on_this_rank
+from truestep.engine.processes.shards import pieces_on_this_rank
 from truestep.engine.state import (
     changed_learner_settings,
     changed_optimizer_options,
@@ -55,16 +55,16 @@ class TakenRunState(NamedTuple):
     healthy: bool
 
 
-def take_run_state(run: RunState, *, in_pieces: bool = False) -> TakenRunState:
+def take_run_state(run: RunState) -> TakenRunState:
     """Return the run's state as a tree of tensors and plain values.
 
-    Divided tensors are gathered by rank 0 or, with `in_pieces`, are on each rank the piece that it has.
+    Divided tensors are on each rank the piece that it has.
     """
     check_run_state(run.user)
     tracked, own = run.tracked.divided(run.tracked.state())
     state = {
         "learners": {
-            name: _undivided(kept, in_pieces=in_pieces, is_main=run.is_main)
+            name: pieces_on_this_rank(kept, alone=not run.is_main)
             if run.context.learners[name].weights.are_divided
             else kept
             for name, kept in _learners(run)
@@ -113,12 +113,6 @@ def run_state_parts(run: RunState) -> PartOf:
         if learner.weights.are_divided
     ]
     return lambda name, shape: next(filter(None, (part_of(name, shape) for part_of in parts)), None)
-
-
-def _undivided(state: dict[str, Any], *, in_pieces: bool, is_main: bool) -> Any:
-    return (
-        pieces_on_this_rank(state, alone=not is_main) if in_pieces else gather_over_ranks(state, keep=is_main)
-    )
 
 
 def _ranks(

@@ -71,7 +71,7 @@ def _within_group(device: torch.device, timeout_seconds: float) -> World | None:
     is_carried = _carries(dist.get_backend_config(), device)
     if not is_carried:
         _refuse_unexchanged(device)
-    with _sockets_when_used():
+    with sockets_when_used():
         control = dist.new_group(backend="gloo", timeout=LIMIT)
         data = default if is_carried else dist.new_group(backend="gloo", timeout=LIMIT)
     store = _fresh(dist.distributed_c10d._get_default_store(), rank, size)
@@ -97,7 +97,7 @@ def _close_all(control: Any) -> None:
 
 
 @contextmanager
-def _sockets_when_used() -> Iterator[None]:
+def sockets_when_used() -> Iterator[None]:
     """Have gloo connect two ranks of a group when they first send each other something: most never do."""
     name = "TORCH_GLOO_LAZY_INIT"
     if name in os.environ:
@@ -134,7 +134,7 @@ def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: 
         raise no_meeting(found, error) from error
     backend = collective_backend(device)
     on_card = backend != "gloo"
-    with _sockets_when_used():
+    with sockets_when_used():
         dist.init_process_group(
             backend,
             store=PrefixStore("groups", store),

@@ -8,6 +8,7 @@ The rank that the environment's DIES names is sent its SIGNAL when it has read a
 """
 
 import ctypes
+import errno
 import hashlib
 import os
 import signal
@@ -23,6 +24,7 @@ import truestep as ts
 from truestep.checkpoints import Checkpoint
 from truestep.checkpoints.files import CheckpointFiles
 from truestep.engine.processes.shards import gather_over_ranks, part_on_this_rank
+from truestep.run.carried_parts import PartSender
 
 
 def watch_reading(dies):
@@ -47,17 +49,36 @@ def bytes_here(tree):
 
 
 def kill_at(number, once):
-    """Kill this process at a sync of a file of a checkpoint."""
-    sync, left = CheckpointFiles.sync, [number]
+    """Kill this process at a sync of a file of a checkpoint, which may be one that it sends."""
+    left = [number]
 
-    def counted(self, descriptor):
-        left[0] -= "/.tmp-" in str(Path(f"/proc/self/fd/{descriptor}").readlink())
+    def counted(kind, is_of_checkpoint):
+        sync = kind.sync
+
+        def counting(self, descriptor):
+            left[0] -= is_of_checkpoint(descriptor)
+            if left[0] == 0:
+                once.write_text(str(time.time()))
+                os.kill(os.getpid(), signal.SIGKILL)
+            sync(self, descriptor)
+
+        kind.sync = counting
+
+    counted(CheckpointFiles, lambda number: "/.tmp-" in str(Path(f"/proc/self/fd/{number}").readlink()))
+    counted(PartSender, lambda _: True)
+
+
+def fill_disk(place):
+    """Have the disk take no more when a file that was sent is begun, the one of this number."""
+    create, left = CheckpointFiles.create, [place]
+
+    def counted(self, path):
+        left[0] -= "-r0001" in path.name
         if left[0] == 0:
-            once.write_text(str(time.time()))
-            os.kill(os.getpid(), signal.SIGKILL)
-        sync(self, descriptor)
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return create(self, path)
 
-    CheckpointFiles.sync = counted
+    CheckpointFiles.create = counted
 
 
 def hide(folder):
@@ -104,8 +125,12 @@ def trains(folder, epochs, failing="-1", sync="0"):
     once = folder / "failed"
     if os.environ.get("RANK") == failing and not once.exists():
         kill_at(int(sync), once)
-    if os.environ.get("RANK") == "1" and "APART" in os.environ:
-        hide(folder)
+    if "APART" in os.environ:
+        folder = folder / "disk"  # where one was killed is said beside it
+        if os.environ["RANK"] == "1":
+            hide(folder)
+        elif "FULL" in os.environ:
+            fill_disk(int(os.environ["FULL"]))
     options = {"progress": False, "doctor": False, "timeout_seconds": float(os.environ.get("TIMEOUT", "60"))}
     strategy = "fsdp" if "RANK" in os.environ else "auto"
     saving = ts.Saving(every_steps=2, background="AT_ONCE" not in os.environ)

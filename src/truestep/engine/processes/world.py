@@ -94,6 +94,8 @@ class World:
         """How often something in a loss has exchanged tensors: its backward does, too."""
         self.counts_nothing = False
         """Whether the loss is being called with an example that counts nothing."""
+        self.carrying: Group | None = None
+        """The group in which ranks send rank 0 their parts of a checkpoint, where it alone sees the disk."""
         self.dividing: Group | None = None
         """The group by which torch gathers divided weights: of all runs, since each group keeps sockets open."""
         self._num_begun = 0

@@ -82,7 +82,7 @@ class SharedBatch:
         self._world, self._what = world, what
         self.buffers = RankBuffers(world, what, learners)
         self._is_placed = False  # the batch under way: a block of losses may be of none
-        self._switches = RankSwitches(learners)
+        self._switches = RankSwitches(learners, world)
         self._have_met = False  # for the batch under way
         self._asks_for_calls = counts_calls
         self._meeting: WorldMeeting | None = None

@@ -1,10 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What ranks must have in common to train the same: which parameters train, and the mode of each layer."""
+"""What ranks must have in common to train the same: what trains, the mode of each layer, and now and then the weights."""
 
 import json
 import zlib
 from collections.abc import Sequence
+from typing import Any
 
+import torch
+from torch import Tensor
+
+from truestep.core.accelerator import in_float64
 from truestep.core.errors import RankError
 from truestep.engine.processes.world import World
 from truestep.engine.weights import LearnerWeights
@@ -13,9 +18,15 @@ _NAMED = 4  # in an error; of more their number is said
 
 
 class RankSwitches:
-    """Which parameters of some learners train, and which of their layers are in training mode, on this rank."""
+    """Which parameters of some learners train, and which of their layers are in training mode, on this rank.
 
-    def __init__(self, learners: Sequence[LearnerWeights]) -> None:
+    With the step's number a power of two also what the weights are: a loop may change them before an update, each rank by what it
+    has itself, and change them back behind it. That shows in no save, and to look costs next to nothing so seldom.
+    """
+
+    def __init__(self, learners: Sequence[LearnerWeights], world: World) -> None:
+        self._world = world
+        self._whole = [named for weights in learners if not weights.are_divided for named in weights.named]
         self._parameters = [named for weights in learners for named in weights.named]
         layers = [named for weights in learners for named in weights.module.named_modules()]
         self._layers = [(name or "the module", layer) for name, layer in layers]
@@ -23,15 +34,29 @@ class RankSwitches:
     def sum(self) -> int:
         """Return a number that is the same on two ranks where all of them are."""
         trains = bytes(parameter.requires_grad for _, parameter in self._parameters)
-        return zlib.crc32(trains + bytes(layer.training for _, layer in self._layers))
+        modes = bytes(layer.training for _, layer in self._layers)
+        return zlib.crc32(
+            trains + modes + (self._sums().numpy().tobytes() if self._compares_weights else b"")
+        )
+
+    @property
+    def _compares_weights(self) -> bool:
+        step = self._world.step
+        return step > 0 and step & (step - 1) == 0 and bool(self._whole)
+
+    @torch.no_grad()
+    def _sums(self) -> Tensor:
+        return torch.stack([_sum_of_values(parameter) for _, parameter in self._whole]).cpu()
 
     def difference(self, world: World, what: str) -> RankError:
         """Return the error for ranks whose sums differ, the same on all: all come here."""
-        mine = {
+        mine: dict[str, Any] = {
             "trains": [name for name, parameter in self._parameters if parameter.requires_grad],
             "is in training mode": [name for name, layer in self._layers if layer.training],
         }
-        everybody = [json.loads(each) for each in world.share_bytes(json.dumps(mine).encode(), what)]
+        sums = [number.hex() for number in self._sums().tolist()] if self._compares_weights else []
+        sent = json.dumps(mine | {"sums": sums}).encode()
+        everybody = [json.loads(each) for each in world.share_bytes(sent, what)]
         found = []
         for said in mine:
             sets = [set(each[said]) for each in everybody]
@@ -40,7 +65,27 @@ class RankSwitches:
                 has = [name in each for each in sets]
                 found.append(f"{name} {said} on rank {has.index(True)} and not on rank {has.index(False)}")
             found += [f"so do {len(names) - _NAMED} more"] if len(names) > _NAMED else []
+        if not found:
+            return self._other_weights([each["sums"] for each in everybody], what)
         return RankError(
             f"The ranks don't train the same in {what}: {'; '.join(found)}. Their gradients would be summed as if they did, and a "
             "checkpoint keeps rank 0's. Freeze, unfreeze, train() and eval() on all ranks alike, not under `if run.is_main:`."
         )
+
+    def _other_weights(self, everybody: Sequence[Sequence[str]], what: str) -> RankError:
+        rank = next(rank for rank, sums in enumerate(everybody) if sums != everybody[0])
+        pairs = zip(self._whole, everybody[0], everybody[rank], strict=True)
+        names = [name for (name, _), first, other in pairs if first != other]
+        listed = ", ".join(names[:_NAMED]) + (
+            f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        )
+        return RankError(
+            f"The ranks compute {what} with different weights: {listed} on rank {rank} are not those on rank 0. Something besides "
+            "the optimizer has changed them: one rank alone, or each by its own rows or random numbers (a step of SAM, noise). So "
+            "the gradients are of no one model. Change them alike on all ranks: of a gradient, what all ranks have, "
+            "ts.gather(gradient[None]).mean(0); of noise, one seed, torch.Generator().manual_seed(run.step)."
+        )
+
+
+def _sum_of_values(weight: Tensor) -> Tensor:
+    return in_float64(torch.view_as_real(weight) if weight.is_complex() else weight).sum()
