@@ -175,3 +175,29 @@ def test_the_block_needs_memory_for_a_piece_alone(make_learner, monkeypatch):
     with Counting():
         enter_and_leave(net)
     assert 0 < most <= 1 << 16
+
+
+def test_autocast_casts_what_stands_in_the_place_of_the_weights(make_learner):
+    """It keeps its casts of weights to the end of its block, which an update is: the teacher's were the student's."""
+    net = make_learner(nn.Linear(8, 4), ema=ts.EMA(0.9))
+    rows = torch.randn(6, 8)
+    for _ in range(3):
+        net.update(lambda x: net(x).square().mean(1), rows)
+
+    def scores():
+        return net(rows).detach().clone()
+
+    def alone(made):
+        with torch.autocast("cpu", torch.bfloat16):
+            return made()
+
+    student = alone(scores)
+    with net.averaged():
+        teacher = alone(scores)
+    assert not torch.equal(student, teacher)
+    with torch.autocast("cpu", torch.bfloat16):
+        found = [scores()]
+        with net.averaged():
+            found.append(scores())
+        found.append(scores())
+    assert all(map(torch.equal, found, (student, teacher, student)))

@@ -2,7 +2,8 @@
 """Draws of habits, one for each slot, so that every two of them can stand in one program.
 
 A draw has a number, which names its program for as long as its habits are what they are. Every pair of habits of different lists
-stands at the beginning of one of 10,000 draws, so that no habit is rare; the other slots are filled around them by chance.
+that chance would seldom make stands at the beginning of one of 10,000 draws, so that no habit is rare; the other slots are filled
+around them by chance.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -18,7 +19,10 @@ from programs.laws.running import refusals
 
 ENGINES = ("plain", "truestep", "truestep_with_block", "truestep_by_steps")  # to these every law can be held
 DRAWS = 10_000  # that have every pair of two lists
-MOST_BEGUN = 6  # habits that a draw begins with
+MOST_BEGUN = 10  # habits that a draw begins with
+OFTEN = 300  # choices of two slots: chance makes each of so many pairs some thirty times in all draws
+COMMON = 0.75  # a habit that goes with so many of all has pairs enough to share a draw between two
+ALONE = 60  # places where a pair of another asks for a draw of its own
 
 
 @cache
@@ -76,29 +80,43 @@ def pairs() -> list[tuple[Habit, ...]]:
     return sorted(filter(can_be_filled, found), key=lambda pair: by_chance(*(habit.name for habit in pair)))
 
 
-def go_together(first: tuple[Habit, ...], second: tuple[Habit, ...]) -> bool:
-    """Return whether one program can have two pairs, which share no habit (one of few pairs would be drawn less often)."""
+def go_together(there: tuple[Habit, ...], pair: tuple[Habit, ...]) -> bool:
+    """Return whether one program can have what stands in a place and a pair as well."""
+    new = [habit for habit in pair if habit not in there]
     return (
-        not {habit.slot for habit in first} & {habit.slot for habit in second}
-        and all(a in beside(b) for a in first for b in second)
-        and can_be_filled((*first, *second))
+        not {habit.slot for habit in there} & {habit.slot for habit in new}
+        and all(a in beside(b) for a in there for b in new)
+        and can_be_filled((*there, *new))
     )
+
+
+def is_seldom(pair: tuple[Habit, ...]) -> bool:
+    """Return whether chance alone might not make a pair in all draws: it is one of many, or one of them needs or excludes much."""
+    one, other = pair
+    choices = len(slots()[one.slot]) * len(slots()[other.slot])
+    asks = any(word.startswith(("needs ", "seldom")) for habit in pair for word in habit.words)
+    few = min(len(beside(habit)) for habit in pair) < COMMON * len(all_habits())
+    return choices > OFTEN or asks or few or "framework" in (one.slot, other.slot)
 
 
 @cache
 def beginnings() -> list[tuple[Habit, ...]]:
     """Return what each draw begins with: the pairs that chance puts there, of those that go together.
 
-    One that finds no room in its place goes to another, so that a pair more or less moves few others.
+    One that finds no room in its place goes to another, so that a pair more or less moves few others. A habit of few pairs has
+    a draw for each, as far as there are some, since it would be drawn less often.
     """
     places: list[tuple[Habit, ...]] = [()] * DRAWS
-    for pair in pairs():
+    most = COMMON * len(all_habits())
+    for pair in filter(is_seldom, pairs()):
         names = [habit.name for habit in pair]
         for attempt in count():
             place = by_chance(*names, attempt) % DRAWS
             there = places[place]
-            if not there or (len(there) < MOST_BEGUN and go_together(there, pair)):
-                places[place] = (*there, *pair)
+            shared = set(pair) & set(there)
+            may_share = attempt >= ALONE or all(len(beside(each)) > most for each in shared)
+            if not there or (len(there) < MOST_BEGUN and may_share and go_together(there, pair)):
+                places[place] = tuple(dict.fromkeys((*there, *pair)))
                 break
     return places
 

@@ -30,7 +30,10 @@ SLOTS = (
 
 # What every program has where no habit says otherwise.
 FRAME = {
-    "imports": "import torch\nimport torch.nn.functional as F\nfrom torch import nn",
+    "imports": "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+    "from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset",
+    "top": "{{imports}}\n\n{{definitions}}",
+    "whole": "{{build}}\n{{train}}\n{{finish}}",
     "iterated": "loader",
     "batches": "run.batches(loader)",
     "epochs": "range(2)",
@@ -49,12 +52,21 @@ FRAME = {
     "held rows": "6",
     "stream rows": "20",
     "held batch": "4",
+    "held apart": "drawn = torch.Generator().manual_seed(5)\n"
+    "held_rows = torch.randn({{held rows}}, 8, generator=drawn), torch.randint(3, ({{held rows}},), generator=drawn)\n"
+    "held = run.data(held_rows, batch_size={{held batch}})",
     "dataset": "data",
+    "shuffle": ", shuffle=True{{collated}}",
+    "collate": "collate_fn",
+    "collate truestep": "collate",
+    "run data": "run.data({{dataset}}, batch_size=6{{shuffle}}{{workers}})",
+    "of rows": "def __init__(self):\n    {{rows made}}\n    {{augmentation held}}\n\ndef __len__(self):\n    return 20",
+    "rows made": "self.rows = torch.randn(20, 8)",
     "unpack": "x, y = batch",
     "call": "model(x)",
     "result": "values.mean()",
     "result truestep": "values",
-    "loss body": "{{loss entry}}\n{{unpack}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
+    "loss body": "{{loss entry}}\n{{unpack}}\n{{before call}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
 }
 
 
@@ -131,6 +143,12 @@ def named(name: str) -> Habit:
     return found
 
 
+def of_the_frame(name: str, frameworks: Sequence[str]) -> str:
+    """Return what a program of a framework, or of one that it is like, has for a piece that no habit gives."""
+    own = (FRAME.get(f"{name} {framework}") for framework in frameworks)
+    return next((text for text in own if text is not None), FRAME[name])
+
+
 def text_of(habits, name: str, given: dict[str, str] | None = None) -> str:
     """Return the text of a piece, with the pieces that it names; those given take the place of the habits'."""
     framework = next(habit for habit in habits if habit.slot == "framework")
@@ -141,9 +159,8 @@ def text_of(habits, name: str, given: dict[str, str] | None = None) -> str:
         if name in given:
             return [fill(given[name])]
         found = [text for habit in habits if (text := habit.piece(name, frameworks)) is not None]
-        if name in FRAME and (name == "imports" or not any(found)):
-            of_framework = (f"{name} {framework}" for framework in frameworks)
-            found.insert(0, next((FRAME[each] for each in of_framework if each in FRAME), FRAME[name]))
+        if name in FRAME and (name == "imports" or not found):
+            found.insert(0, of_the_frame(name, frameworks))
         return [fill(text) for text in found if text]
 
     def block(match):

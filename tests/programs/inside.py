@@ -55,8 +55,8 @@ def bits(tensor: torch.Tensor) -> bytes:
 def note_batch(run, batch) -> None:
     """Note a digest of each row of a batch; where its parts have no common rows, of the one of real numbers, or of each part."""
     parts = leaves(batch)
-    floating = [part for part in parts if part.is_floating_point()]
-    if len({len(part) for part in parts}) > 1 and len(floating) == 1:
+    floating = [part for part in parts if part.is_floating_point() and not part.is_sparse]
+    if len({len(part) for part in parts}) > 1 and len(floating) == 1 and not isinstance(batch, list):
         parts = floating  # the nodes of graphs
     if len({len(part) for part in parts}) == 1:
         rows = [b"".join(bits(part[row]) for part in parts) for row in range(len(parts[0]))]

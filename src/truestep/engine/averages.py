@@ -130,12 +130,14 @@ class LearnerAverage:
         places, num_weights = self._parameters_and_buffers(self._parameters), len(self._parameters)
         self._shown = ShownAverage(places, self.tensors, self._here, num_weights)
         self._shown.begin()
+        torch.clear_autocast_cache()  # what it has cast of the weights, it would go on with
 
     def hide(self) -> None:
         """Put the weights back, also after an interrupted `show` or `hide`."""
         if self._shown is not None:
             self._shown.back()
             self._shown = None
+            torch.clear_autocast_cache()
 
     @property
     def was_written(self) -> bool:

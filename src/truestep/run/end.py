@@ -211,7 +211,13 @@ class RunEnd:
         if unsaved := self._is_unsaved(looks_at_tracked=True):
             self._saver.save_at_end("finished")
         self._finish(ended=None if unsaved else "finished")
+        self._wait_for_rank_0()
         self._stop_after_the_end()
+
+    def _wait_for_rank_0(self) -> None:
+        """Let no process go on before all is on disk: behind the loop each may read weights from there."""
+        if (world := self._run.context.world) is not None and world.error is None:
+            self._run.agreement.rank_0_says("what was saved at the end", True)
 
     def close(self, *, only_whole: bool = False) -> None:
         """End the run wherever it stands; more calls do nothing. With `only_whole` a body that nobody ended does not count."""

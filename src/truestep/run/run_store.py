@@ -95,7 +95,9 @@ class RunStore:
     def busy(self) -> AbstractContextManager[None]:
         """Have the other processes wait for as long as the disk takes."""
         world = self._run.context.world
-        return nullcontext() if world is None else world.busy("saving a checkpoint")
+        return (
+            nullcontext() if world is None or world.error is not None else world.busy("saving a checkpoint")
+        )
 
     def close(self, *, alive: bool = True, ended: str | None = None) -> None:
         """Finish what is being written and let go of the directory.
@@ -108,7 +110,8 @@ class RunStore:
             # forgotten first: whatever fails below, nobody waits for this store again
             store, self._store = self._store, None
             try:
-                store.wait()
+                with self.busy():
+                    store.wait()
                 if alive:
                     store.forget_attempts(ended)
                     self._run.logbook.forget(lambda: marks_in(store))

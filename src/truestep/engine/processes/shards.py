@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from truestep.checkpoints.boxes import CheckpointBox, WantedCheckpointPart
 from truestep.checkpoints.tree import SavedTensorPiece
@@ -82,3 +82,16 @@ def divided_over_ranks_as(value: Any, like: Any) -> Any:
 def divided_over_ranks_by_name(values: Mapping[str, Any], likes: Mapping[str, Any]) -> dict[str, Any]:
     """Return tensors by name, each divided as that of its name is."""
     return {name: divided_over_ranks_as(value, likes.get(name)) for name, value in values.items()}
+
+
+def divide_what_is_loaded(module: nn.Module) -> None:
+    """Let a divided module take whole tensors by `load_state_dict`: each process has all of them, and keeps its part."""
+    for each in module.modules():
+        each.register_load_state_dict_pre_hook(_divide_loaded)
+
+
+def _divide_loaded(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:
+    # Torch copies a whole tensor into a weight, and not into a part of one.
+    for name, weight in module.named_parameters(recurse=False):
+        if prefix + name in state:
+            state[prefix + name] = divided_over_ranks_as(state[prefix + name], weight)

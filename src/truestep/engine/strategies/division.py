@@ -52,8 +52,9 @@ def _with_tensors(batch: Batch, tensors: list[Tensor]) -> Batch:
     """Return a batch built like this one, with these tensors."""
     if len(_tensors(batch)) != len(tensors):
         raise BatchError(
-            "This rank has no example of the batch, whose loss all ranks must call equally often, and it can't be lent one: an "
-            "example's parts are not all tensors. Leave short batches out: run.data(..., drop_last=True)."
+            "This rank has no example of the batch, whose loss all ranks must call equally often, and it can't be lent one: the "
+            "batch is a list of examples, or an example's parts are not all tensors. Leave short batches out: "
+            "run.data(..., drop_last=True)."
         )
     left = iter(tensors)
     return map_batch_tensors(lambda tensor: next(left).to(tensor.device), batch)

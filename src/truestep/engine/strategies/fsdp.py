@@ -18,7 +18,7 @@ from truestep.core.accelerator import send_to_device
 from truestep.core.errors import OptionError
 from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
-from truestep.engine.processes.shards import is_divided_over_ranks
+from truestep.engine.processes.shards import divide_what_is_loaded, is_divided_over_ranks
 from truestep.engine.processes.stuck import end_if_stuck
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
@@ -74,6 +74,7 @@ class Fsdp:
                 divided.set_force_sum_reduction_for_comms(enable=True)
                 divided.set_reduce_scatter_unused_params(True)
                 calls.watch(unit)
+        divide_what_is_loaded(module)
 
     def _make_mesh(self, device: torch.device) -> Any:
         from torch.distributed.device_mesh import DeviceMesh
