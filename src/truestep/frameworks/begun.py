@@ -153,7 +153,7 @@ class Begun:
         """
         end = vars(made.live).get("total_steps")
         asked = end and (steps_of(made.live) if steps_of is not None else end + 1)
-        if asked and _raises_at(made.live, asked):
+        if asked and asked > end and _raises_behind(made.live, int(asked)):
             if steps_of is not None:
                 self._refuse(
                     f"whose {made.kind} ends at step {end}, behind which it raises, and this training is to make {asked:g}. Train "
@@ -242,9 +242,9 @@ def _parts_of(given: Any, is_over: Callable[[], bool] = lambda: False) -> Iterat
         yield from _parts_of(part, lambda end=end: is_over() or given.last_epoch >= end)  # type: ignore[misc]
 
 
-def _raises_at(schedule: Any, step: float) -> bool:
-    """Whether a schedule refuses to be asked for a step, as one behind its last."""
-    before, schedule.last_epoch = schedule.last_epoch, int(step)
+def _raises_behind(schedule: Any, step: int) -> bool:
+    """Whether a schedule refuses to be asked for a step behind its last; one before would have it set a momentum, too."""
+    before, schedule.last_epoch = schedule.last_epoch, step
     try:
         with warnings.catch_warnings(action="ignore"):  # it is said to be asked at a wrong time
             schedule.get_lr()
