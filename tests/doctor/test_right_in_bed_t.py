@@ -1,0 +1,253 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What the fifteenth bed's strangers wrote rightly, in several wordings, each beside the fault it was taken for."""
+
+import pytest
+
+from tests.support.told import told
+from truestep.doctor.finding import Severity
+
+BUG, RISK, QUESTION, ADVICE = Severity.BUG, Severity.RISK, Severity.QUESTION, Severity.ADVICE
+
+
+def indented(lines: str, by: str = "    ") -> str:
+    return "\n".join(by + each for each in lines.split("\n"))
+
+
+# ── MEM001: a total of one pass, whose graphs backward has freed ──────────────────────────────
+
+NET = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+loader = DataLoader(data, 8)
+"""
+STEP = "loss = F.mse_loss(net(x), y)\nloss.backward()\nopt.step()\nopt.zero_grad()"
+PASS = f"for x, y in loader:\n{indented(STEP)}\n    total += loss"
+RANGE = PASS.replace("in loader", "in [data[i] for i in range(9)]")
+IN_EPOCHS = f"for epoch in range(9):\n    total = 0\n{indented(PASS)}\n    LAST"
+IN_CALL = f"def train():\n    total = torch.zeros(())\n{indented(PASS)}\n    LAST\nfor epoch in range(9):\n    losses = train()"
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity"),
+    [
+        (IN_EPOCHS.replace("LAST", "print(total)"), RISK),
+        (IN_EPOCHS.replace("LAST", "losses.append(total.item())"), RISK),
+        (IN_EPOCHS.replace("LAST", "mean = total / len(loader)\n    print(f'{mean:.3f}')"), RISK),
+        (IN_EPOCHS.replace("LAST", "if total < best:\n        best = total.item()"), RISK),
+        (IN_EPOCHS.replace("LAST", "bar.set_description('{}'.format(total / 9))"), RISK),
+        (IN_EPOCHS.replace("total += loss", "total = total + loss * len(x)").replace("LAST", "pass"), RISK),
+        (IN_CALL.replace("LAST", "return total.item() / 9"), RISK),
+        (IN_CALL.replace("LAST", "return float(total)"), RISK),
+        (
+            IN_CALL.replace("in loader", "in range(9)").replace("x, y", "i").replace("LAST", "print(total)"),
+            RISK,
+        ),
+        (f"total = 0\n{PASS}", BUG),
+        (f"total = 0\nfor epoch in range(9):\n{indented(PASS)}\n    print(total)", BUG),
+        (IN_EPOCHS.replace("LAST", "losses.append(total)"), BUG),
+        (IN_EPOCHS.replace("LAST", "mean = total / 9\n    losses.append(mean)"), BUG),
+        (IN_EPOCHS.replace("backward()", "backward(retain_graph=True)").replace("LAST", "pass"), BUG),
+        (IN_CALL.replace("LAST", "return total"), BUG),
+        (IN_CALL.replace("total = torch.zeros(())", "global total").replace("LAST", "pass"), BUG),
+        (f"def main():\n    total = 0\n{indented(RANGE)}\n    print(total)\nmain()", BUG),
+    ],
+)
+def test_a_total_of_one_pass(lines: str, severity: Severity) -> None:
+    assert told("MEM001", NET + lines) == [severity]
+
+
+# ── EVAL002: a generator's samples, a look at a fresh network, dropout of another class ───────
+
+GAN = """
+G = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4), nn.Linear(4, 8))
+D = nn.Sequential(nn.Linear(8, 4), nn.Linear(4, 1))
+opt_g = torch.optim.Adam(G.parameters())
+opt_d = torch.optim.Adam(D.parameters())
+ones, zeros, fixed = torch.ones(8, 1), torch.zeros(8, 1), torch.randn(8, 4)
+for epoch in range(9):
+    for i, (x, y) in enumerate(train_loader):
+        fake = G(torch.randn(8, 4))
+        opt_d.zero_grad()
+        (F.mse_loss(D(x), ones) + F.mse_loss(D(fake.detach()), zeros)).backward()
+        opt_d.step()
+        opt_g.zero_grad()
+        LOSS.backward()
+        opt_g.step()
+    LINES
+"""
+JUDGED = "F.mse_loss(D(fake), ones)"
+PLAIN = "F.mse_loss(G(x[:, :4]), x)"
+SAMPLES = "with torch.no_grad():\n        eval_images = G(fixed)\n    save_image(eval_images, 'fake.png')"
+OF_LOADER = "with torch.no_grad():\n        for x, y in test_loader:\n            out = G(x)\n            USE"
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("with torch.no_grad():\n        save_image(G(test_noise), 'fake.png')", [QUESTION]),
+        ("with torch.no_grad():\n        save_image(G(eval_noise).detach().cpu(), 'fake.png')", [QUESTION]),
+        ("with torch.no_grad():\n        pictures = G(val_noise)\n        log(pictures, epoch)", [QUESTION]),
+        ("with torch.no_grad():\n        features = D.get(G(eval_noise))", [QUESTION]),
+        ("with torch.no_grad():\n        for k in range(3):\n            save(G(test_noise), k)", [QUESTION]),
+        (OF_LOADER.replace("USE", "save_image(out, 'fake.png')"), [QUESTION]),
+        (OF_LOADER.replace("USE", "score += F.l1_loss(out, y)"), [BUG]),
+        (OF_LOADER.replace("USE", "score += psnr(out, y)"), [BUG]),
+        (OF_LOADER.replace("USE", "score += (out - y).abs().mean()"), [BUG]),
+        (
+            "G.eval()\n    with torch.no_grad():\n        save_image(G(test_noise), 'fake.png')\n    G.train()",
+            [],
+        ),
+    ],
+)
+def test_samples_of_a_generator(lines: str, severities: list[Severity]) -> None:
+    assert told("EVAL002", GAN.replace("LOSS", JUDGED).replace("LINES", lines)) == severities
+
+
+def test_a_network_that_nothing_judges() -> None:
+    lines = (
+        "with torch.no_grad():\n        for x, y in test_loader:\n            save_image(G(x), 'fake.png')"
+    )
+    text = GAN.replace("LOSS", PLAIN).replace("D(fake.detach())", "D(fixed_images)")
+    assert told("EVAL002", text.replace("LINES", lines)) == [BUG]
+
+
+FRESH = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+        self.fc = nn.Linear(3, 3)
+    def forward(self, x):
+        return self.fc(self.norm(x))
+net = Net().to(device)
+BEFORE
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for x, y in train_loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+AFTER
+"""
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "severities"),
+    [
+        ("x_test = torch.randn(2, 3)\nprint(net(x_test).shape)", "", []),
+        ("test_x = torch.zeros(2, 3)\nout = net(test_x)\nprint(out.size())", "", []),
+        ("with torch.no_grad():\n    y = net(torch.randn(2, 3).test())", "", []),
+        ("x, y = test_set[0]\nwith torch.no_grad():\n    print(net(x).argmax(1) == y)", "", []),
+        ("x, y = next(iter(test_loader))\nprint('in', x.shape, 'out', net(x).shape)", "", []),
+        ("def show():\n    print(net(test_x).shape)\nshow()", "", []),
+        ("for x, y in test_loader:\n    loss = F.cross_entropy(net(x), y)", "", [BUG]),
+        ("net.load_state_dict(torch.load('a.pt'))\nloss = F.cross_entropy(net(test_x), test_y)", "", [BUG]),
+        ("", "loss = F.cross_entropy(net(test_x), test_y)", [BUG]),
+        ("", "with torch.no_grad():\n    for x, y in test_loader:\n        net(x)", [BUG]),
+        (
+            "print(net(test_x).shape)",
+            "with torch.no_grad():\n    for x, y in test_loader:\n        net(x)",
+            [BUG],
+        ),
+    ],
+)
+def test_a_look_at_a_fresh_network(before: str, after: str, severities: list[Severity]) -> None:
+    assert told("EVAL002", FRESH.replace("BEFORE", before).replace("AFTER", after)) == severities
+
+
+UNUSED = """
+class Other(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.2)
+        self.fc = nn.Linear(3, 3)
+    def forward(self, x):
+        return self.fc(self.drop(x))
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.2)
+        self.fc = nn.Linear(3, 3)
+    def forward(self, x):
+        LINES
+REST
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for x, y in train_loader:
+    opt.zero_grad()
+    F.cross_entropy(net(x), y).backward()
+    opt.step()
+with torch.no_grad():
+    for x, y in test_loader:
+        net(x)
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "rest", "severities"),
+    [
+        ("return self.fc(x)", "net = Net()", []),
+        ("# x = self.drop(x)\n        return self.fc(x)", "net = Net()", []),
+        ("return self.fc(x)", "net = Net()\nother = Other()", []),
+        ("return self.fc(x).relu()", "net = Net()\nprint(Other())", []),
+        ("return self.fc(x)", "net = Net()\nprint(args.drop, config.model.drop)", []),
+        ("return self.fc(x)", "net = Net()\nother = nn.Dropout(args.drop)", []),
+        ("return self.fc(self.drop(x))", "net = Net()", [BUG]),
+        ("return self.fc(x)", "net = Other()", [BUG]),
+        (
+            "return self.fc(x)",
+            "class More(Net):\n    def forward(self, x):\n        return self.fc(self.drop(x))\nnet = More()",
+            [BUG],
+        ),
+        (
+            "return self.run(x)",
+            "class More(Net):\n    def run(self, x):\n        return self.drop(x)\nnet = More()",
+            [BUG],
+        ),
+        ("return self.fc(run(self, x))", "def run(model, x):\n    return model.drop(x)\nnet = Net()", [BUG]),
+    ],
+)
+def test_dropout_that_another_class_applies(lines: str, rest: str, severities: list[Severity]) -> None:
+    assert told("EVAL002", UNUSED.replace("LINES", lines).replace("REST", rest)) == severities
+
+
+# ── EVAL003: an optimizer that holds what the model is applied to ─────────────────────────────
+
+ATTACK = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm = nn.BatchNorm1d(3)
+    def forward(self, x):
+        return self.norm(x)
+model = Net()
+def attack(image, label):
+    MADE
+    for _ in range(9):
+        model.eval()
+        loss = F.cross_entropy(model(GIVEN), label)
+        opt.zero_grad()
+        loss.backward()
+        opt.step()
+    return image
+for x, y in loader:
+    attack(x, y)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "given", "severities"),
+    [
+        ("image = image.float()\n    opt = torch.optim.SGD([image], lr=0.1)", "image", []),
+        ("bad = image.clone()\n    opt = torch.optim.Adam([bad], lr=0.1)", "bad", []),
+        ("bad = image.clone()\n    opt = torch.optim.Adam((bad,), 0.1)", "bad", []),
+        ("opt = torch.optim.Adam(params=[image])", "image", []),
+        ("opt = torch.optim.Adam(model.parameters())", "image", [BUG]),
+        ("opt = torch.optim.Adam([*model.parameters()])", "image", [BUG]),
+        ("ps = list(model.parameters())\n    opt = torch.optim.Adam(ps)", "image", [BUG]),
+    ],
+)
+def test_an_optimizer_of_the_input(made: str, given: str, severities: list[Severity]) -> None:
+    text = ATTACK.replace("MADE", made).replace("GIVEN", given)
+    text = text.replace("model.eval()\n        loss", "loss").replace(
+        "opt.step()\n", "opt.step()\n        model.eval()\n"
+    )
+    assert told("EVAL003", text) == severities
