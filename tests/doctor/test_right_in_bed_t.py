@@ -1,10 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the fifteenth bed's strangers wrote rightly, in several wordings, each beside the fault it was taken for."""
 
+import json
+from pathlib import Path
+
 import pytest
 
-from tests.support.told import told
+from tests.support.told import IMPORTS, told
 from truestep.doctor.finding import Severity
+from truestep.doctor.read import read_paths
 
 BUG, RISK, QUESTION, ADVICE = Severity.BUG, Severity.RISK, Severity.QUESTION, Severity.ADVICE
 
@@ -139,6 +143,7 @@ AFTER
         ("x, y = test_set[0]\nwith torch.no_grad():\n    print(net(x).argmax(1) == y)", "", []),
         ("x, y = next(iter(test_loader))\nprint('in', x.shape, 'out', net(x).shape)", "", []),
         ("def show():\n    print(net(test_x).shape)\nshow()", "", []),
+        ("print(net(test_x).shape)", "net.load_state_dict(torch.load('best.pt'))\nnet.eval()", []),
         ("for x, y in test_loader:\n    loss = F.cross_entropy(net(x), y)", "", [BUG]),
         ("net.load_state_dict(torch.load('a.pt'))\nloss = F.cross_entropy(net(test_x), test_y)", "", [BUG]),
         ("", "loss = F.cross_entropy(net(test_x), test_y)", [BUG]),
@@ -251,3 +256,192 @@ def test_an_optimizer_of_the_input(made: str, given: str, severities: list[Sever
         "opt.step()\n", "opt.step()\n        model.eval()\n"
     )
     assert told("EVAL003", text) == severities
+
+
+# ── DEV001: the devices that are seen are those that are used ─────────────────────────────────
+
+VISIBLE = """
+import os
+CUDA = torch.cuda.is_available()
+os.environ["CUDA_VISIBLE_DEVICES"] = VALUE
+net = nn.Linear(3, 3).cuda()
+REST
+"""
+
+
+@pytest.mark.parametrize(
+    ("value", "rest", "severities"),
+    [
+        ("'0'", "", []),
+        ("'0,1'", "net = nn.DataParallel(net, device_ids=[0, 1])", []),
+        ("'0, 1'", "net = nn.DataParallel(net, [0, 1])", []),
+        ("'0,1,2,3'", "", []),
+        ("'0,1'", "net = nn.DataParallel(net)", [RISK]),
+        ("'0,1'", "workers = torch.cuda.device_count()", [RISK]),
+        ("'1'", "", [BUG]),
+        ("'1,0'", "", [BUG]),
+        ("'2,3'", "net = nn.DataParallel(net, device_ids=[0, 1])", [BUG]),
+        ("''", "", [BUG]),
+        ("'-1'", "", [BUG]),
+        ("str(args.gpu)", "", [BUG]),
+    ],
+)
+def test_devices_that_keep_their_numbers(value: str, rest: str, severities: list[Severity]) -> None:
+    assert told("DEV001", VISIBLE.replace("VALUE", value).replace("REST", rest)) == severities
+
+
+@pytest.mark.parametrize(
+    ("cells", "severities"),
+    [
+        (["import torch\nnet = torch.nn.Linear(3, 3).cuda()", "import os, torch\nSET\nnet = net.cpu()"], []),
+        (
+            ["import torch\nnet = torch.nn.Linear(3, 3).cuda()", "import h5py\nimport torch\nimport os\nSET"],
+            [],
+        ),
+        (["import torch\nnet = torch.nn.Linear(3, 3).cuda()", "import os\nSET"], [BUG]),
+        (["import torch, os\nnet = torch.nn.Linear(3, 3).cuda()\nSET"], [BUG]),
+        (["import torch, os\nnet = torch.nn.Linear(3, 3).cuda()", "SET\nimport torch"], [BUG]),
+    ],
+)
+def test_a_cell_that_begins_anew(tmp_path: Path, cells: list[str], severities: list[Severity]) -> None:
+    sources = [each.replace("SET", "os.environ['CUDA_VISIBLE_DEVICES'] = '3'") for each in cells]
+    notebook = {
+        "cells": [{"cell_type": "code", "source": each, "metadata": {}, "outputs": []} for each in sources],
+        "metadata": {},
+        "nbformat": 4,
+        "nbformat_minor": 4,
+    }
+    (tmp_path / "a.ipynb").write_text(json.dumps(notebook))
+    found = read_paths([tmp_path]).findings
+    assert [each.severity for each in found if each.code == "DEV001"] == severities
+
+
+# ── SCHED001: a rate that stays for many epochs ───────────────────────────────────────────────
+
+EARLY = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+sched = torch.optim.lr_scheduler.MADE
+for epoch in range(500):
+    sched.step()
+    for x, y in loader:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "severity"),
+    [
+        ("MultiStepLR(opt, milestones=[100], gamma=0.1)", RISK),
+        ("MultiStepLR(opt, [30, 60, 90])", RISK),
+        ("StepLR(opt, step_size=30)", RISK),
+        ("StepLR(opt, 20, 0.5)", RISK),
+        ("StepLR(opt, 2)", BUG),
+        ("MultiStepLR(opt, [2, 60])", BUG),
+        ("StepLR(opt, args.step)", BUG),
+        ("ExponentialLR(opt, 0.9)", BUG),
+        ("LambdaLR(opt, lambda e: min(1, (e + 1) / 5))", BUG),
+        ("CosineAnnealingLR(opt, 500)", BUG),
+    ],
+)
+def test_a_drop_that_comes_one_epoch_early(made: str, severity: Severity) -> None:
+    assert told("SCHED001", EARLY.replace("MADE", made)) == [severity]
+
+
+# ── OLD008: a loss of one dimension ───────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("total_loss = Variable(torch.cuda.FloatTensor(1))\nfor x in xs:\n    total_loss += f(x)", []),
+        ("total_loss = torch.zeros(1)\nfor x in xs:\n    total_loss = total_loss + f(x)", []),
+        ("total_loss = torch.zeros(1).cuda()\ntotal_loss = total_loss / 3", []),
+        ("total_loss = Variable(torch.Tensor([0]))\ntotal_loss = total_loss + F.mse_loss(a, b)", []),
+        ("total_loss = torch.mul(-gt, z[ya, xa] - z[yb, xb])", []),
+        ("total_loss = (z[ya, xa] - z[yb, xb]).abs()", []),
+        ("total_loss = torch.log(1 + torch.exp(z[ya, xa]))", []),
+        ("total_loss = F.mse_loss(a, b)", [BUG]),
+        ("total_loss = torch.mul(F.mse_loss(a, b), 3)", [BUG]),
+        ("total_loss = torch.zeros(())\ntotal_loss = total_loss + F.mse_loss(a, b)", [BUG]),
+        ("total_loss = torch.zeros(3).sum()", [BUG]),
+        ("total_loss = torch.mean(z[ya, xa])", [BUG]),
+        ("total_loss = criterion(net(a), b)", [BUG]),
+        ("total_loss = 0\nfor x in xs:\n    total_loss += F.mse_loss(net(x), b)", [BUG]),
+    ],
+)
+def test_a_loss_of_one_dimension(lines: str, severities: list[Severity]) -> None:
+    text = f"from torch.autograd import Variable\n{lines}\nprint(total_loss.data[0])"
+    assert told("OLD008", text) == severities
+
+
+# ── VALUE040: a name that is imported here, and one that is replaced ──────────────────────────
+
+TOKENS = "class Tokenizer:\n    def __init__(self, words):\n        self.words = words\n"
+CLASSES = """
+class Trainer:
+    def train(self, data):
+        return data
+def load(path):
+    return path
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "severities"),
+    [
+        (f"from janome.tokenizer import Tokenizer\nt = Tokenizer()\n{TOKENS}", []),
+        (f"from janome.tokenizer import Tokenizer\nt = Tokenizer()\n{TOKENS}\nu = Tokenizer(words)", []),
+        (f"from janome.tokenizer import Tokenizer\ndef run():\n    return Tokenizer()\nrun()\n{TOKENS}", []),
+        (f"{TOKENS}\nfrom janome.tokenizer import Tokenizer\nt = Tokenizer()", []),
+        (f"from janome.tokenizer import Tokenizer\n{TOKENS}\nt = Tokenizer()", [BUG]),
+        (f"{TOKENS}\nt = Tokenizer()", [BUG]),
+        (f"{CLASSES}\nt = Trainer()\nwith patch.object(t, 'train', return_value=None):\n    t.train()", []),
+        (f"{CLASSES}\nt = Trainer()\nwith mock.patch.object(Trainer, 'train') as f:\n    t.train()", []),
+        (f"{CLASSES}\ndef test_it(monkeypatch):\n    monkeypatch.setattr(m, 'load', fake)\n    load()", []),
+        (f"{CLASSES}\n@patch('app.load')\ndef test_it(f):\n    load()", []),
+        (f"{CLASSES}\nt = Trainer()\nt.train = MagicMock()\nt.train()", []),
+        (f"{CLASSES}\nt = Trainer()\nwith patch.object(t, 'other'):\n    t.train()", [BUG]),
+        (f"{CLASSES}\nt = Trainer()\nprint('train')\nt.train()", [BUG]),
+        (f"{CLASSES}\nload()", [BUG]),
+    ],
+)
+def test_a_name_with_another_value(text: str, severities: list[Severity]) -> None:
+    assert [each in (BUG, RISK) for each in told("VALUE040", text)] == [True] * len(severities)
+
+
+# ── VALUE041: a key that its owner took out ───────────────────────────────────────────────────
+
+TRAINED = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+LINE
+for x, y in DataLoader(data):
+    opt.zero_grad()
+    F.mse_loss(net(x), y).backward()
+    opt.step()
+"""
+
+
+@pytest.mark.parametrize(
+    ("name", "severity"),
+    [
+        ("api_key", RISK),
+        ("API_KEY", RISK),
+        ("wandb_api_key", RISK),
+        ("HF_TOKEN", RISK),
+        ("access_token", RISK),
+        ("db_password", RISK),
+        ("token_length", BUG),
+        ("key", BUG),
+        ("token", BUG),
+        ("keys", BUG),
+        ("stride", BUG),
+    ],
+)
+def test_a_key_that_is_not_in_the_file(tmp_path: Path, name: str, severity: Severity) -> None:
+    (tmp_path / "train.py").write_text(IMPORTS + TRAINED.replace("LINE", f"data = list({name})"))
+    found = read_paths([tmp_path]).findings
+    assert [each.severity for each in found if each.code == "VALUE041"] == [severity]

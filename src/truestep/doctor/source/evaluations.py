@@ -153,7 +153,9 @@ def is_look_at_fresh(module: SourceModule, trace: Trace, forward: TraceEvent) ->
     if forward.loop_path() or forward.receiver is None or any(each.kind == "step" for each in before):
         return False
     owner = module.classes.of(forward.receiver)
-    loads = [each.func for each in module.method_calls("load_state_dict")]
+    loads = [
+        each.func for each in module.method_calls("load_state_dict") if each.lineno < forward.node.lineno
+    ]
     loaded = {dotted(each.value) for each in loads if isinstance(each, ast.Attribute)}
     return owner is not None and dotted(forward.receiver) not in loaded
 
