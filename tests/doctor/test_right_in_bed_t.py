@@ -445,3 +445,240 @@ def test_a_key_that_is_not_in_the_file(tmp_path: Path, name: str, severity: Seve
     (tmp_path / "train.py").write_text(IMPORTS + TRAINED.replace("LINE", f"data = list({name})"))
     found = read_paths([tmp_path]).findings
     assert [each.severity for each in found if each.code == "VALUE041"] == [severity]
+
+
+# ── SEED003: nothing to tune, and nothing that is trained ─────────────────────────────────────
+
+TUNED = """
+LAYERS
+SWITCHES
+REST
+"""
+SWITCHES = "torch.backends.cudnn.deterministic = True\ntorch.backends.cudnn.benchmark = True"
+TRAINING = """
+opt = torch.optim.SGD(net.parameters(), 0.1)
+for x, y in loader:
+    opt.zero_grad()
+    F.mse_loss(net(x), y).backward()
+    opt.step()
+"""
+TIMED = "start = time.time()\nwith torch.no_grad():\n    net(x)\nprint(time.time() - start)"
+
+
+@pytest.mark.parametrize(
+    ("layers", "rest", "severities"),
+    [
+        ("net = nn.Conv2d(3, 3, 3)", TRAINING, [RISK]),
+        ("net = nn.Sequential(nn.ConvTranspose1d(3, 3, 3))", TRAINING, [RISK]),
+        ("def net(x):\n    return F.conv2d(x, w)", TRAINING.replace("net.parameters()", "[w]"), [RISK]),
+        ("import torchvision\nnet = torchvision.models.resnet18()", TRAINING, [RISK]),
+        ("import timm\nnet = timm.create_model('x')", TRAINING, [RISK]),
+        ("net = nn.LSTM(3, 3)", TRAINING, [ADVICE]),
+        ("net = nn.Sequential(nn.Embedding(9, 3), nn.Linear(3, 3))", TRAINING, [ADVICE]),
+        ("from transformers import AlbertModel\nnet = AlbertModel()", TRAINING, [ADVICE]),
+        ("net = nn.Conv2d(3, 3, 3)", TIMED, []),
+        ("net = nn.Conv2d(3, 3, 3).eval()", "y = net(x)\nprint(y.shape)", []),
+        ("net = nn.Conv2d(3, 3, 3)", f"def main():\n    net.eval()\n{indented(TIMED)}\nmain()", []),
+    ],
+)
+def test_nothing_to_tune(layers: str, rest: str, severities: list[Severity]) -> None:
+    text = TUNED.replace("LAYERS", layers).replace("SWITCHES", SWITCHES).replace("REST", rest)
+    assert told("SEED003", text) == severities
+
+
+def test_switches_in_a_function_of_another_file() -> None:
+    seeding = f"def set_seed():\n{indented(SWITCHES)}"
+    main = f"from seeding import set_seed\nset_seed()\nnet = nn.Conv2d(3, 3, 3)\n{TRAINING}"
+    assert told("SEED003", {"seeding.py": seeding, "main.py": main}) == [RISK]
+
+
+# ── GRAD006: a loop of one window ─────────────────────────────────────────────────────────────
+
+WINDOW = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+def train(batches, k, n):
+    for epoch in range(9):
+        for i in range(ROUNDS):
+            x, y = next(batches)
+            (F.mse_loss(net(x), y) / k).backward()
+            if TEST:
+                opt.step()
+                opt.zero_grad()
+train(iter(loader), args.k, args.n)
+"""
+
+
+@pytest.mark.parametrize(
+    ("rounds", "test", "severities"),
+    [
+        ("k", "(i + 1) % k == 0", []),
+        ("args.k", "(i + 1) % args.k == 0", []),
+        ("max(1, k)", "(i + 1) % max(1, k) == 0", []),
+        ("k", "not (i + 1) % k", []),
+        ("n", "(i + 1) % k == 0", [RISK]),
+        ("len(loader)", "(i + 1) % k == 0", [RISK]),
+        ("args.n", "(i + 1) % args.k == 0", [RISK]),
+    ],
+)
+def test_a_loop_of_one_window(rounds: str, test: str, severities: list[Severity]) -> None:
+    assert told("GRAD006", WINDOW.replace("ROUNDS", rounds).replace("TEST", test)) == severities
+
+
+# ── VALUE013: a comment says why ──────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("store", "severity"),
+    [
+        ("size = width  # it needs to be removed from a later version.", ADVICE),
+        ("size = 192  # old checkpoints have this one alone", ADVICE),
+        ("size = 192 # TODO take what the caller gives", ADVICE),
+        ("size = width", RISK),
+        ("size = 192  # size", RISK),
+        ("size = width  # noqa: F841", RISK),
+        ("size = '# of the old checkpoints that we have'", RISK),
+    ],
+)
+def test_a_parameter_that_is_replaced_on_purpose(store: str, severity: Severity) -> None:
+    text = f"def make(width, size):\n    {store}\n    return nn.Linear(width, size)\nmake(3, 9)"
+    assert told("VALUE013", text) == [severity]
+
+
+# ── SAVE005, SAVE011: a file that no run goes on from ─────────────────────────────────────────
+
+SAVED = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+READ
+for epoch in range(START, 9):
+    for x, y in loader:
+        opt.zero_grad()
+        F.mse_loss(net(x), y).backward()
+        opt.step()
+    torch.save({"net": net.state_dict(), "epoch": epoch}, "last.pt")
+"""
+
+
+@pytest.mark.parametrize(
+    ("read", "start", "severity"),
+    [
+        ("", "0", ADVICE),
+        ("state = torch.load('last.pt')\nnet.load_state_dict(state['net'])", "0", ADVICE),
+        (
+            "state = torch.load('last.pt')\nnet.load_state_dict(state['net'])\nprint(state['epoch'])",
+            "0",
+            ADVICE,
+        ),
+        ("net.load_state_dict(torch.load('last.pt')['net'])", "0", ADVICE),
+        ("state = torch.load('last.pt')\nnet.load_state_dict(state['net'])", "state['epoch'] + 1", RISK),
+        ("ckpt = torch.load('last.pt')\nfirst = ckpt['epoch']", "first", RISK),
+        ("ckpt = torch.load('last.pt')\nfirst = ckpt.get('epoch', 0)", "first", RISK),
+    ],
+)
+def test_a_file_that_no_run_goes_on_from(read: str, start: str, severity: Severity) -> None:
+    assert told("SAVE005", SAVED.replace("READ", read).replace("START", start)) == [severity]
+
+
+BOTH = """
+net = nn.Linear(3, 3)
+opt = torch.optim.SGD(net.parameters(), 0.1)
+def save(epoch, best):
+    torch.save({"net": net.state_dict(), "opt": opt.state_dict(), "epoch": epoch, "best": best}, "last.pt")
+def read():
+    state = torch.load("last.pt")
+    LINES
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "told_of"),
+    [
+        ("print(state['epoch'], state['best'])", False),
+        ("return {'epoch': state['epoch'], 'best': state['best']}", False),
+        ("config = yaml.safe_load(text)\n    print(state['epoch'], state['best'])", False),
+        ("rows.append([state['epoch'], state['best']])", False),
+        ("best = max(state['best'], 0)\n    print(state['epoch'])", False),
+        ("net.load_state_dict(state['net'])\n    return state['epoch'], state['best']", True),
+        ("model.load_weights(state['net'])\n    return state['epoch'], state['best']", True),
+    ],
+)
+def test_a_summary_of_files(lines: str, told_of: bool) -> None:
+    assert bool(told("SAVE011", BOTH.replace("LINES", lines))) is told_of
+
+
+# ── DATA002, DATA019: what is made for evaluation and never used ──────────────────────────────
+
+MADE = """
+from torchvision import datasets, transforms
+t = transforms.Compose([transforms.RandomHorizontalFlip(), transforms.ToTensor()])
+def loaders():
+    train_set = datasets.CIFAR10("a", train=True, transform=t)
+    test_set = datasets.CIFAR10("a", train=False, transform=t)
+    train_loader = DataLoader(train_set, batch_size=8, drop_last=True)
+    test_loader = DataLoader(test_set, batch_size=8, drop_last=True)
+    RETURN
+def main():
+    TAKEN
+    net = nn.Linear(3, 3)
+    opt = torch.optim.SGD(net.parameters(), 0.1)
+    for x, y in train_loader:
+        opt.zero_grad()
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+    LAST
+main()
+"""
+TAKE = "train_loader, test_loader = loaders()"
+MEASURE = "net.eval()\n    for x, y in test_loader:\n        right = (net(x).argmax(1) == y).sum()"
+TWO = "return train_loader, test_loader"
+
+
+@pytest.mark.parametrize("code", ["DATA002", "DATA019"])
+@pytest.mark.parametrize(
+    ("back", "taken", "last", "severities"),
+    [
+        (TWO, "train_loader, _ = loaders()", "pass", []),
+        (TWO, "train_loader, test_loader = loaders()", "pass", []),
+        (TWO, "train_loader, test_loader = loaders()", "# for x, y in test_loader:", []),
+        ("return train_loader", "train_loader = loaders()", "pass", []),
+        (
+            "both = (train_loader, test_loader)\n    return train_loader",
+            "train_loader = loaders()",
+            "pass",
+            [RISK],
+        ),
+        (TWO, TAKE, MEASURE, [RISK]),
+        (TWO, "pair = loaders()\n    train_loader = pair[0]", "pass", [RISK]),
+        (TWO, "train_loader, *rest = loaders()", "pass", [RISK]),
+        ("return {'a': train_loader, 'b': test_loader}", "train_loader = loaders()['a']", "pass", [RISK]),
+        (TWO, f"train_loader, _ = loaders()\n    {TAKE}", "evaluate(net, test_loader)", [RISK]),
+    ],
+)
+def test_a_loader_that_its_caller_leaves(
+    code: str, back: str, taken: str, last: str, severities: list[Severity]
+) -> None:
+    text = MADE.replace("RETURN", back).replace("TAKEN", taken).replace("LAST", last)
+    assert told(code, text) == severities
+
+
+@pytest.mark.parametrize(
+    ("loop", "severities"),
+    [
+        ("for x, y in train_loader:\n    pass", []),
+        ("for i, (x, y) in enumerate(train_loader):\n    pass", []),
+        ("for x, y in tqdm(train_loader, desc='a'):\n    pass\n# for x in test_loader:", []),
+        (
+            "for i, (x, y) in enumerate(tqdm(train_loader)):\n    pass\nrows = [x for x, y in train_loader]",
+            [],
+        ),
+        ("for x, y in test_loader:\n    net(x)", [RISK]),
+        ("for i in range(3):\n    pass", [RISK]),
+        ("evaluate(net, test_loader)", [RISK]),
+    ],
+)
+def test_a_loader_that_comments_alone_name(loop: str, severities: list[Severity]) -> None:
+    text = (
+        f"train_loader = DataLoader(a, 8, drop_last=True)\ntest_loader = DataLoader(b, 8, drop_last=True)\n{loop}"
+    )
+    assert told("DATA002", text) == severities

@@ -73,7 +73,7 @@ class OptimizerNotSaved(SourceCheck):
                 if best and _is_only_applied(module, call):
                     continue
                 text = "A step or epoch to resume from is saved, but no optimizer state."
-                kept = QUESTION if _is_kept_by_cells(module) and not is_gone_on_from else RISK
+                kept = RISK if is_gone_on_from else QUESTION if _is_kept_by_cells(module) else ADVICE
                 yield At(call, text, ADVICE if best else kept)
 
 
