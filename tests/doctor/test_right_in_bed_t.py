@@ -678,7 +678,5 @@ def test_a_loader_that_its_caller_leaves(
     ],
 )
 def test_a_loader_that_comments_alone_name(loop: str, severities: list[Severity]) -> None:
-    text = (
-        f"train_loader = DataLoader(a, 8, drop_last=True)\ntest_loader = DataLoader(b, 8, drop_last=True)\n{loop}"
-    )
+    text = f"train_loader = DataLoader(a, 8, drop_last=True)\ntest_loader = DataLoader(b, 8, drop_last=True)\n{loop}"
     assert told("DATA002", text) == severities
