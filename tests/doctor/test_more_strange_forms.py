@@ -253,6 +253,7 @@ def test_a_layer_that_is_made_only_without_one_of_the_object(forward: str, made:
 
 SWITCHES = """
 from torch.backends import cudnn
+net = nn.Conv2d(3, 3, 3)  # what is tuned
 def start(deterministic=FIRST, benchmark=SECOND):
     if deterministic:
         cudnn.deterministic = True

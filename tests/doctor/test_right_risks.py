@@ -426,10 +426,10 @@ RESUMED = [
 
 
 @pytest.mark.parametrize("saved", SAVED)
-def test_what_a_notebook_keeps_that_never_resumes_is_a_question(saved: str) -> None:
+def test_what_a_program_keeps_that_never_resumes_is_advice(saved: str) -> None:
     program = KEEPS.format(before="", first=0, saved=saved)
-    assert told("SAVE005", {"main.ipynb": program}) == [Severity.QUESTION]
-    assert told("SAVE005", {"main.py": program}) == [Severity.RISK]
+    assert told("SAVE005", {"main.ipynb": program}) == [Severity.ADVICE]
+    assert told("SAVE005", {"main.py": program}) == [Severity.ADVICE]
 
 
 OTHERS_LOADED = [
@@ -442,9 +442,9 @@ OTHERS_LOADED = [
 
 
 @pytest.mark.parametrize("before", OTHERS_LOADED)
-def test_what_a_notebook_loads_that_is_no_training_leaves_it_a_question(before: str) -> None:
+def test_what_a_notebook_loads_that_is_no_training_leaves_it_advice(before: str) -> None:
     program = KEEPS.format(before=before, first=0, saved=SAVED[0])
-    assert told("SAVE005", {"main.ipynb": program}) == [Severity.QUESTION]
+    assert told("SAVE005", {"main.ipynb": program}) == [Severity.ADVICE]
 
 
 @pytest.mark.parametrize("before", RESUMED)

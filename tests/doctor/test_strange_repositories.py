@@ -350,8 +350,9 @@ def test_best_weights_are_no_checkpoint(name: str) -> None:
 
 @pytest.mark.parametrize("name", ["save_model", "save_checkpoint", "save_asbestos"])
 def test_a_checkpoint_without_an_optimizer(name: str) -> None:
-    code = KEPT.replace("NAME", name).replace("BEFORE", "").replace("START", "0")
-    assert told("SAVE005", code) == [RISK]
+    code = KEPT.replace("NAME", name)
+    assert told("SAVE005", code.replace("BEFORE", "").replace("START", "0")) == [ADVICE]
+    assert told("SAVE005", code.replace("BEFORE", GOES_ON).replace("START", "start")) == [RISK]
 
 
 # ── DATA001: a loader that is named for training ──────────────────────────────────────────────

@@ -12,7 +12,7 @@ from truestep.doctor.source.behind import switches_off
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.frames import UnknownValue
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, last_part, walk
+from truestep.doctor.source.names import Function, dotted, given_to, is_self, last_part, walk
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.options import option_defaults
 from truestep.doctor.source.untaken import SettledValues, is_taken
@@ -80,7 +80,16 @@ class TrainedModels:
         given = [
             argument(each, 0, "params") if isinstance(each, ast.Call) else None for each in self._optimizers
         ]
-        return bool(given) and all(each is not None and _are_tensors(self.module, each) for each in given)
+        return bool(given) and all(
+            each is not None and (_are_tensors(self.module, each) or self._are_inputs(each)) for each in given
+        )
+
+    def _are_inputs(self, held: ast.expr) -> bool:
+        """Tell `[image]` of an optimizer whose loop applies the model to `image`, as an attack does."""
+        parts = held.elts if isinstance(held, (ast.List, ast.Tuple)) else []
+        applied = [event.node for loop in self.loops for event in loop.of("forward")]
+        inputs = {dotted(each) for call in applied if isinstance(call, ast.Call) for each in given_to(call)}
+        return bool(parts) and all(isinstance(each, ast.Name) and each.id in inputs for each in parts)
 
     @cached_property
     def _optimized_modules(self) -> set[ast.expr]:
@@ -124,7 +133,7 @@ def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
     last = max((trace.events.index(step) for loop in loops for step in loop.steps), default=-1)
     for forward in trace.of("forward"):
         within = any(frame.node in applied for frame in forward.path if frame.kind == "call")
-        if within or forward not in trained:
+        if within or forward not in trained or is_look_at_fresh(module, trace, forward):
             continue
         off = _switched_off(module, forward)
         quiet = off or _nothing_backward(trace, forward)
@@ -138,6 +147,19 @@ def evaluations_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]:
             yield forward
 
 
+def is_look_at_fresh(module: SourceModule, trace: Trace, forward: TraceEvent) -> bool:
+    """Tell one batch for a network that was just made, before anything trains: a look at its shapes evaluates nothing."""
+    before = trace.events[: trace.events.index(forward)]
+    if forward.loop_path() or forward.receiver is None or any(each.kind == "step" for each in before):
+        return False
+    owner = module.classes.of(forward.receiver)
+    loads = [
+        each.func for each in module.method_calls("load_state_dict") if each.lineno < forward.node.lineno
+    ]
+    loaded = {dotted(each.value) for each in loads if isinstance(each, ast.Attribute)}
+    return owner is not None and dotted(forward.receiver) not in loaded
+
+
 def is_of_held_out(module: SourceModule, trace: Trace, forward: TraceEvent) -> bool:
     """Tell an evaluation whose data are called so from what merely comes after training, as pictures to look at."""
     return (_on_held_out(forward) and not _trains(module, trace, forward)) or _among_held_out(module, forward)
@@ -149,6 +171,17 @@ def _nothing_backward(trace: Trace, forward: TraceEvent) -> bool:
     events = trace.within(path, "backward", "grad", "unknown") if path else trace.events
     later = events if path else events[events.index(forward) :]
     return not any(event.kind in ("backward", "grad") for event in later)
+
+
+def is_generator(module: SourceModule, trace: Trace, forward: TraceEvent) -> bool:
+    """Tell a network whose outputs another one, with an optimizer of its own, judges in training: a GAN's generator."""
+    loops = trace.learning_loops()
+    if len({step.subject for loop in loops for step in loop.steps}) < 2:
+        return False
+    applied = [event for loop in loops for event in loop.of("forward") if isinstance(event.node, ast.Call)]
+    mine = [event.node for event in applied if event.subject == forward.subject]
+    judged = [each for event in applied if event.subject != forward.subject for each in given_to(event.node)]
+    return any(call in mine for each in judged for call in behind(module, each))
 
 
 def _trains(module: SourceModule, trace: Trace, forward: TraceEvent) -> bool:
@@ -295,10 +328,23 @@ def _uses(module: SourceModule, node: ast.AST, values: SettledValues) -> dict[as
         target = statement.targets[0]
         if isinstance(target, ast.Attribute):
             reads = module.program.attributes_read.get(target.attr, ())
+            reads = [each for each in reads if not _is_of_another(module, each, node)]
             taken = {is_taken(module, each, values) for each in reads}
             is_used = True if True in taken else None if None in taken else False
             found |= dict.fromkeys(walk(statement), is_used)
     return found
+
+
+def _is_of_another(module: SourceModule, read: ast.expr, owner: ast.AST) -> bool:
+    """Tell `self.drop` in a class that has nothing to do with this one, and a setting: `args.drop`, which nothing calls."""
+    if not isinstance(owner, ast.ClassDef) or not isinstance(read, ast.Attribute):
+        return False
+    home = module.home(read).enclosing(read, ast.ClassDef)
+    if is_self(read.value) and home is not None:
+        return owner not in module.classes.lineage(home) and home not in module.classes.lineage(owner)
+    outer = module.parents.get(read)
+    applied = isinstance(outer, ast.Call) and outer.func is read
+    return not applied and module.classes.of(read.value) is None and not is_self(read.value)
 
 
 def _layers_in(module: SourceModule, node: ast.AST, calls: list[ast.Call], seen: set[str]) -> Layers:

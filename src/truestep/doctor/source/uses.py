@@ -13,7 +13,7 @@ from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.decorators import leaves_alone
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import EXITS, Function, dotted, is_read, names_in, walk
-from truestep.doctor.source.once import answered_once, each_once
+from truestep.doctor.source.once import answered_once, asked_once, each_once
 
 Names = frozenset[str]
 _NONE: Names = frozenset()
@@ -321,3 +321,61 @@ def places_read(node: ast.AST, place: str) -> list[ast.expr]:
         for each in walk(node)
         if isinstance(each, (ast.Name, ast.Attribute)) and is_read(each) and dotted(each) == place
     ]
+
+
+_MAKES_A_LOADER = "torch.utils.data.DataLoader"
+
+
+@asked_once(False)
+def is_left_aside(module: SourceModule, value: ast.expr, depth: int = 0) -> bool:
+    """Tell data that nothing goes through: their name is unread, or every caller that unpacks them leaves them unread."""
+    home = module.home(value)
+    statement = home.parents.get(value)
+    if isinstance(statement, ast.Return):
+        return _is_unread_by_callers(module, statement, None, depth)
+    if isinstance(statement, ast.Tuple) and isinstance(above := home.parents[statement], ast.Return):
+        return _is_unread_by_callers(module, above, statement.elts.index(value), depth)
+    if isinstance(statement, ast.keyword):
+        statement = home.parents[statement]
+    if isinstance(statement, ast.Call) and home.qualify(statement.func) == _MAKES_A_LOADER:
+        return is_left_aside(module, statement, depth + 1)
+    if not isinstance(statement, ast.Assign) or len(statement.targets) > 1 or value is not statement.value:
+        return False
+    return _is_name_unread(module, statement.targets[0], depth)
+
+
+def _is_name_unread(module: SourceModule, target: ast.expr, depth: int) -> bool:
+    """Tell a variable of a function, or of a file that no other imports, each of whose reads leads to nothing."""
+    home = module.home(target)
+    scope = home.scope(target)
+    if not isinstance(target, ast.Name) or home.names.owner(target.id, scope) is not scope:
+        return False
+    if not isinstance(scope, Function) and (depth == 0 or module.program.is_imported(home)):
+        return False  # a part of a manual has no loop
+    return all(is_left_aside(module, each, depth + 1) for each in _reads_in(home, target.id, scope))
+
+
+def _reads_in(home: SourceModule, name: str, scope: ast.AST) -> list[ast.expr]:
+    """Return the reads of a function's variable, in the functions inside of it, too."""
+    return [each for each in home.reads(name) if scope in (home.scope(each), *home.ancestors(each))]
+
+
+def _is_unread_by_callers(module: SourceModule, given: ast.Return, index: int | None, depth: int) -> bool:
+    """Tell a result, or one of several, that each caller of the function in sight leaves unread."""
+    function = module.home(given).scope(given)
+    calls = module.functions.callers(function) if isinstance(function, Function) else []
+    targets = [_taken_by(module, each, index) for each in calls]
+    return bool(targets) and all(
+        each is not None and _is_name_unread(module, each, depth + 1) for each in targets
+    )
+
+
+def _taken_by(module: SourceModule, call: ast.Call, index: int | None) -> ast.expr | None:
+    """Return the name that a caller gives a result, or the one of several at a place."""
+    above = module.home(call).parents.get(call)
+    target = above.targets[0] if isinstance(above, ast.Assign) and above.value is call else None
+    if index is None or target is None:
+        return target
+    parts = target.elts if isinstance(target, (ast.Tuple, ast.List)) else []
+    plain = not any(isinstance(each, ast.Starred) for each in parts)
+    return parts[index] if plain and index < len(parts) else None

@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, QUESTION, RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SAVE_STATE
 from truestep.doctor.source.checkpoints import loads_of
 from truestep.doctor.source.counters import counted_loops, is_made_anew, is_named_as_counter
@@ -73,14 +73,13 @@ class OptimizerNotSaved(SourceCheck):
                 if best and _is_only_applied(module, call):
                     continue
                 text = "A step or epoch to resume from is saved, but no optimizer state."
-                kept = QUESTION if _is_kept_by_cells(module) and not is_gone_on_from else RISK
-                yield At(call, text, ADVICE if best else kept)
+                resumes = is_gone_on_from or _is_resumed_by_name(module)
+                yield At(call, text, RISK if resumes and not best else ADVICE)
 
 
-def _is_kept_by_cells(module: SourceModule) -> bool:
-    """Tell a notebook that resumes by no function of such a name: its training goes on from what its cells hold."""
-    resumes = module.program.called_anywhere("load_checkpoint", "restore", "resume")
-    return module.path.endswith(".ipynb") and not resumes
+def _is_resumed_by_name(module: SourceModule) -> bool:
+    """Tell a program that calls what is named for it; without, nothing goes on from what is saved."""
+    return bool(module.program.called_anywhere("load_checkpoint", "restore", "resume"))
 
 
 def _is_asked(module: SourceModule, method: str) -> bool:

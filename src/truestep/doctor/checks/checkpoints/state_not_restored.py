@@ -15,12 +15,13 @@ from truestep.doctor.source.checkpoints import (
     saves_of,
 )
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
+from truestep.doctor.source.names import dotted, walk
 
 _COUNTERS = frozenset(
     ("epoch", "step", "iteration", "iter", "global_step", "start_epoch", "epochs", "start_iter")
 )
 
+_GIVES = re.compile(r"load_|restore|resume")
 _BEST = re.compile(r"(^|_)best(_|$)", re.IGNORECASE)
 
 
@@ -72,9 +73,22 @@ class StateNotRestored(SourceCheck):
         loads = [each for each in loads_of(module) if each.keys.keys() & _COUNTERS and not each.is_whole]
         saved = [each for file in module.program.linked for each in saves_of(file)] if loads else []
         for loaded in loads:
+            if not _gives_states(module, loaded.call):
+                continue
             alike = [each for each in saved if len(loaded.keys.keys() & each.keys.keys()) >= 2]
             for key in _left(module, loaded, alike, saved) if not _only_tests(module, loaded) else ():
                 yield At(loaded.call, f"What is saved as {key!r} is not read when the run goes on.", RISK)
+
+
+def _gives_states(module: SourceModule, load: ast.Call) -> bool:
+    """Tell a load whose function gives a state to something, or gives the whole on: no summary of its numbers."""
+    scope = module.scope(load)
+    given = [each for each in module.directly_in(scope, ast.Call) if _GIVES.search(ast.unparse(each.func))]
+    statement = module.statement(load)
+    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
+    wholes = [module.parents[each] for each in module.reads(name)] if name is not None else []
+    wholes = [each for each in wholes if isinstance(each, (ast.Call, ast.Return, ast.Tuple, ast.keyword))]
+    return bool(given) or any(module.scope(each) is scope for each in wholes)
 
 
 def _only_tests(module: SourceModule, loaded: LoadInSource) -> bool:

@@ -10,6 +10,7 @@ from truestep.doctor.library.operations import operations
 from truestep.doctor.source.arguments import argument_for, parameters
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, last_part, walk
+from truestep.doctor.source.uses import is_left_aside
 from truestep.doctor.source.values import argument, literal
 
 _RANDOM = re.compile(
@@ -77,6 +78,7 @@ class AugmentedEvaluation(SourceCheck):
                 held_out
                 and transform is not None
                 and (random := self._random_part(module, transform, square))
+                and not is_left_aside(module, call)
             ):
                 yield At(call, f"{name.rsplit('.', 1)[-1]} for evaluation is augmented by {random}.", RISK)
 
@@ -100,7 +102,8 @@ class AugmentedEvaluation(SourceCheck):
             name = last_part(call.func)
             transform = _transform_given(module, call) if name[:1].isupper() else None
             random = self._random_part(module, transform) if transform is not None else None
-            if random is not None and transform is not None and _is_called_held_out(module, call, transform):
+            held_out = transform is not None and _is_called_held_out(module, call, transform)
+            if random is not None and held_out and not is_left_aside(module, call):
                 yield At(call, f"{name} for evaluation is augmented by {random}.", RISK)
 
     def _random_part(self, module: SourceModule, transform: ast.expr, side: int | None = None) -> str | None:

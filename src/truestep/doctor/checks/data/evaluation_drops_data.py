@@ -11,8 +11,9 @@ from truestep.doctor.source.batches import LOADER, is_of_single_rows, is_one_bat
 from truestep.doctor.source.frames import LocatedExpression
 from truestep.doctor.source.loaders import evaluated_on, is_learned_from_here, trained_on, value_in
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, last_part
+from truestep.doctor.source.names import dotted, given_to, last_part, walk
 from truestep.doctor.source.rewriting import Edits, with_keyword
+from truestep.doctor.source.uses import is_left_aside
 from truestep.doctor.source.values import argument, constant, literal, seen_through
 
 EVALUATION = re.compile(
@@ -95,6 +96,7 @@ def _is_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) 
     return (
         _drops_nothing(module, call)
         or _is_unused(module, targets)
+        or is_left_aside(module, call)
         or _is_looked_at(module, targets)
         or is_learned_from_here(module, call)
     )
@@ -157,7 +159,8 @@ def _is_unused(module: SourceModule, targets: list[ast.expr]) -> bool:
         return False
     loops = [each.iter for file in files for each in file.all(ast.For)]
     loops += [each.iter for file in files for each in file.all(ast.comprehension)]
-    return any(module.home(each).kind(each) == "loader" for each in loops)
+    drawn = [part for each in loops for part in walk(each) if isinstance(part, ast.Name | ast.Attribute)]
+    return any(module.home(each).kind(each) == "loader" for each in drawn)
 
 
 def _drops(module: SourceModule, loader: LocatedExpression) -> bool:

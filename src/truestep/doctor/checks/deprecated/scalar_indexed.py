@@ -6,10 +6,15 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import last_part, method_of, receiver_of
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.values import value_origins
+
+_SIZED = operations(shape="sized counted")
+_SAME_SHAPE = operations(shape="same broadcast")
 
 
 class ScalarIndexed(SourceCheck):
@@ -41,6 +46,8 @@ class ScalarIndexed(SourceCheck):
             if index == 0 and isinstance(node.value, ast.Attribute) and node.value.attr == "data":
                 if "loss" not in ast.unparse(node.value.value).lower():
                     continue
+                if _has_dimension(module, node.value.value):
+                    continue
                 if _is_foreign(module, node.value.value):
                     yield Unsure(node, "another library makes the loss: its shape is out of sight")
                 else:
@@ -49,6 +56,35 @@ class ScalarIndexed(SourceCheck):
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask for the number."""
         return [replaced(module, node, f"{text_of(module, node.value.value)}.item()")]
+
+
+@asked_once(False)
+def _has_dimension(module: SourceModule, loss: ast.expr, depth: int = 0) -> bool:
+    """Tell a total that begins as `torch.zeros(1)`, whatever is added to it, and what is computed of rows of a tensor."""
+    if isinstance(loss, ast.Subscript) and isinstance(loss.slice, ast.Tuple):
+        return all(isinstance(each, ast.Name) for each in loss.slice.elts)  # rows at pairs of indices
+    for value in [loss] if isinstance(loss, ast.BinOp) else value_origins(module, loss):
+        match value:
+            case ast.BinOp(left=left, right=right):
+                parts = [left, right]
+            case ast.Call(func=function, args=given):
+                name = method_of(value) or last_part(function)
+                if name in _SIZED or name.endswith("Tensor"):
+                    return bool(given) and not _is_empty(given[0])
+                receiver = receiver_of(value)
+                methods = [receiver] if receiver is not None and module.qualify(function) is None else []
+                parts = [*methods, *given] if name == "Variable" or name in _SAME_SHAPE else []
+            case ast.Subscript():
+                parts = [value]
+            case _:
+                parts = []
+        if any(_has_dimension(module, each, depth + 1) for each in parts):
+            return True
+    return False
+
+
+def _is_empty(size: ast.expr) -> bool:
+    return isinstance(size, (ast.Tuple, ast.List)) and not size.elts
 
 
 @asked_once(False)

@@ -4,9 +4,10 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.values import argument, literal
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
@@ -57,11 +58,35 @@ class VisibleDevicesTooLate(SourceCheck):
             earlier = [
                 call for call in calls if call.lineno < node.lineno and not _is_chosen(module, call, node)
             ]
-            if earlier:
-                yield At(
-                    node,
-                    f"No effect: line {min(call.lineno for call in earlier)} has asked for the devices.",
-                )
+            if not earlier or _begins_anew(module, node, earlier):
+                continue
+            text = f"No effect: line {min(call.lineno for call in earlier)} has asked for the devices."
+            if not _are_first(module, node.value):
+                yield At(node, text)
+            elif _takes_all(module):
+                yield At(node, f"{text} All devices are used.", RISK)
+
+
+def _are_first(module: SourceModule, value: ast.expr) -> bool:
+    """Tell "0" and "0,1", under which each device keeps its number: what asks for one gets the same without them."""
+    written = literal(module, value)
+    numbers = written.replace(" ", "").split(",") if isinstance(written, str) else []
+    return bool(numbers) and numbers == [str(each) for each in range(len(numbers))]
+
+
+def _takes_all(module: SourceModule) -> bool:
+    """Tell what goes by how many devices there are."""
+    parallel = list(module.calls("torch.nn.parallel.DataParallel"))
+    counted = list(module.calls("torch.cuda.device_count"))
+    return bool(counted) or any(argument(each, 1, "device_ids") is None for each in parallel)
+
+
+def _begins_anew(module: SourceModule, node: ast.stmt, earlier: list[ast.Call]) -> bool:
+    """Tell a part of a notebook that imports torch once more, in front of this: it is run by itself, in a fresh kernel."""
+    if not module.path.endswith(".ipynb"):
+        return False
+    lines = [each.lineno for each in module.all(ast.Import) if any(one.name == "torch" for one in each.names)]
+    return any(max(each.lineno for each in earlier) < line for line in lines if line < node.lineno)
 
 
 def _is_chosen(module: SourceModule, call: ast.Call, later: ast.AST) -> bool:

@@ -11,11 +11,18 @@ from typing import TYPE_CHECKING
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.actions import EVALUATE
-from truestep.doctor.source.evaluations import TrainedModels, evaluations_of, is_of_held_out, sensitive_layers
+from truestep.doctor.source.evaluations import (
+    TrainedModels,
+    evaluations_of,
+    is_generator,
+    is_look_at_fresh,
+    is_of_held_out,
+    sensitive_layers,
+)
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import given_to, walk
+from truestep.doctor.source.names import dotted, given_to, names_in, walk
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -81,8 +88,13 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                     certain = forward in known and is_of_held_out(module, trace, forward)
                     certain = certain and any(layers.values())
                     severity = BUG if certain and not _another_set_before(trace, forward) else RISK
-                    place = _applied_at(module, forward)
-                    yield At(place, f"The model is evaluated in training mode; it has {names}.", severity)
+                    text = f"The model is evaluated in training mode; it has {names}."
+                    if is_generator(module, trace, forward) and not _is_scored(module, forward):
+                        text = (
+                            f"The model gives samples in training mode, with {names} active: is that meant?"
+                        )
+                        severity = QUESTION
+                    yield At(_applied_at(module, forward), text, severity)
                     break
 
     def on_evaluation(self, history: WatchHistory, applied: list[ModelApplication]) -> Observations:
@@ -117,7 +129,8 @@ def _measurements_of(module: SourceModule, trace: Trace) -> Iterator[TraceEvent]
     trained = TrainedModels(module, loops)
     for forward in trace.of("forward"):
         apart = not any(forward.inside(loop.path) for loop in loops)  # of the batch it may be meant so
-        if apart and isinstance(forward.node, ast.Call) and forward in trained:
+        fresh = is_look_at_fresh(module, trace, forward)
+        if apart and not fresh and isinstance(forward.node, ast.Call) and forward in trained:
             picked = [_picked(module, each) for each in _uses(module, forward.node)]
             if picked and all(each is not None and _is_compared(module, each) for each in picked):
                 yield forward
@@ -130,6 +143,31 @@ def _applied_at(module: SourceModule, forward: TraceEvent) -> ast.AST:
     ]
     whole = [each for each in calls if getattr(module.functions.applied(each), "name", "") == "forward"]
     return whole[0] if whole else forward.node
+
+
+def _is_scored(module: SourceModule, forward: TraceEvent) -> bool:
+    """Tell `metric(net(x), y)`, where y comes from the same data: what a network gives is held against what it should."""
+    loops = [frame.node for frame in forward.path if isinstance(frame.node, ast.For)]
+    loops = [each for each in loops if not any(dotted(part) == "range" for part in walk(each.iter))]
+    counters = [
+        each.target.elts[0] for each in loops if _is_numbered(each) and isinstance(each.target, ast.Tuple)
+    ]
+    names = {name for each in loops for name in names_in(each.target)} - set(map(dotted, counters))
+    for use in _uses(module, forward.node):
+        match module.parents.get(use):
+            case ast.Call() as call:
+                others = given_to(call)
+            case ast.BinOp(left=left, right=right) | ast.Compare(left=left, comparators=[right]):
+                others = [left, right]
+            case _:
+                others = []
+        if any(not names.isdisjoint(names_in(each)) for each in others if each is not use):
+            return True
+    return False
+
+
+def _is_numbered(loop: ast.For) -> bool:
+    return any(dotted(each) == "enumerate" for each in walk(loop.iter))
 
 
 def _uses(module: SourceModule, node: ast.expr) -> list[ast.expr]:

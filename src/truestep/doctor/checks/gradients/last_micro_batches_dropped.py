@@ -11,7 +11,7 @@ from truestep.doctor.source.events import Path, Trace, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.windows import AccumulationWindow
 
 
@@ -111,8 +111,17 @@ def _is_divided(module: SourceModule, loop: TrainingLoop, size: int) -> bool:
         call = call.args[0]
     if not isinstance(call, ast.Call) or dotted(call.func) != "range":
         return False
+    if len(call.args) == 1 and _is_counted_to(loop, call.args[0]):
+        return True
     bounds = [contexts.value(LocatedExpression(each, frame.context or TOP)) for each in call.args]
     return all(isinstance(each, int) for each in bounds) and len(range(*bounds)) % size == 0
+
+
+def _is_counted_to(loop: TrainingLoop, end: ast.expr) -> bool:
+    """Tell `(i + 1) % k == 0` within `range(k)`: its last turn steps."""
+    test = _test_of(loop)
+    parts = [each for each in walk(test) if isinstance(each, ast.BinOp)] if test is not None else []
+    return any(isinstance(each.op, ast.Mod) and ast.dump(each.right) == ast.dump(end) for each in parts)
 
 
 def _test_of(loop: TrainingLoop) -> ast.expr | None:

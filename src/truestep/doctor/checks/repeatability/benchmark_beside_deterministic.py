@@ -2,16 +2,20 @@
 """cudnn.benchmark beside deterministic."""
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.rewriting import Edits, removed
 from truestep.doctor.source.uses import in_other_arms
 from truestep.doctor.source.values import literal
+
+_TRAINS = ("backward", "grad", "step", "learn", "unknown")
+_CONVOLVES = re.compile(r"conv(olution|_?transpose)?[_123]|torchvision|\btimm\b", re.IGNORECASE)
 
 
 class BenchmarkBesideDeterministic(SourceCheck):
@@ -50,14 +54,26 @@ class BenchmarkBesideDeterministic(SourceCheck):
         first, second = set_true.get("deterministic"), set_true.get("benchmark")
         if first is None or second is None or module.scope(first) is not module.scope(second):
             return
-        if not in_other_arms(module, first, second) and _may_both_be(module, first, second):
-            yield At(
-                second, "The auto-tuner chooses anew in each run, although deterministic is asked for.", RISK
-            )
+        if in_other_arms(module, first, second) or not _may_both_be(module, first, second):
+            return
+        if not _trains_nothing(module, second):
+            text = "The auto-tuner chooses anew in each run, although deterministic is asked for."
+            yield At(second, text, RISK if _convolves(module) else ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the auto-tuner."""
         return [removed(module, node)]
+
+
+def _trains_nothing(module: SourceModule, node: ast.AST) -> bool:
+    """Tell a place from whose every way nothing is trained: a script that times a model, or counts its parameters."""
+    ways = list(module.program.traces_through(node))
+    return bool(ways) and not any(each.of(*_TRAINS) for each in ways)
+
+
+def _convolves(module: SourceModule) -> bool:
+    """Tell whether the program has a convolution, which is all that the tuner tunes, or asks a library of vision for one."""
+    return any(_CONVOLVES.search(each.text) for each in module.program.linked)
 
 
 def _may_both_be(module: SourceModule, first: ast.Assign, second: ast.Assign) -> bool:

@@ -16,13 +16,14 @@ from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, beside, moved_after, next_event
-from truestep.doctor.source.values import value_origins
+from truestep.doctor.source.values import argument, literal, value_origins
 from truestep.doctor.source.windows import without_updates_of_others
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
+_LONG = 20  # steps of a schedule, of which one more or less is a twentieth
 _TRAINS = re.compile(r"^(train(_(one_)?(epoch|step|batch|model|loop))?|fit(_one_epoch)?|run_training)$")
 
 
@@ -77,7 +78,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                     break
                 if _steps_with(trace, event):
                     text = "The schedule is stepped before the optimizer: each rate comes one step early."
-                    yield At(event.node, text)
+                    yield At(event.node, text, RISK if _drops_seldom(module, event) else BUG)
                     break
                 if (trains := _trained_elsewhere(module, trace, event)) is not None:
                     name = ast.unparse(trains.func)
@@ -134,6 +135,21 @@ def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:
         return False
     made = [each for each in value_origins(module, event.receiver) if isinstance(each, ast.Call)]
     return any("." in (module.qualify(each.func) or "") for each in made)
+
+
+def _drops_seldom(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell a rate that stays for many epochs: that it drops one of them early changes little."""
+    made = list(value_origins(module, event.receiver)) if event.receiver is not None else []
+    return bool(made) and all(isinstance(each, ast.Call) and _stays_long(module, each) for each in made)
+
+
+def _stays_long(module: SourceModule, made: ast.Call) -> bool:
+    name = (module.qualify(made.func) or "").rpartition(".")[2]
+    times = argument(made, 1, "step_size" if name == "StepLR" else "milestones")
+    if name == "MultiStepLR":
+        times = times.elts[0] if isinstance(times, (ast.List, ast.Tuple)) and times.elts else None
+    number = literal(module, times)
+    return name in ("StepLR", "MultiStepLR") and isinstance(number, int) and number >= _LONG
 
 
 def _is_told_when(event: TraceEvent) -> bool:

@@ -9,7 +9,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.linking import files_imported
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, receiver_of
+from truestep.doctor.source.names import Class, Function, last_part, receiver_of
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.shortened import STANDS_FOR_OTHERS
 from truestep.doctor.source.signatures import is_left_open
@@ -124,13 +124,21 @@ def _is_cut_out(module: SourceModule, function: Function) -> bool:
 
 
 def _has_two_homes(module: SourceModule, name: ast.expr) -> bool:
-    """Tell a name that is imported from here or from there."""
+    """Tell a name that is imported from here or from there, and one that is imported where it is called and defined later."""
     found = module.names.bindings(name) if isinstance(name, ast.Name) else []
-    return len({ast.unparse(each.node) for each in found if each.how == "import"}) > 1
+    imported = [each for each in found if each.how == "import"]
+    if len({ast.unparse(each.node) for each in imported}) > 1:
+        return True
+    here = module.scope(name) is module.tree
+    before = [each for each in found if each.line <= name.lineno] if here else found
+    last = max((each.line for each in before), default=0)
+    return len(found) > len(imported) and any(each.line == last or not here for each in imported)
 
 
 def _may_be_replaced(module: SourceModule, call: ast.Call) -> bool:
     """Tell a name behind whose import `from numpy import *` stands, or a magic like `%pylab`: it may bring the name anew."""
+    if _is_patched(module, call):
+        return True
     root: ast.expr = call.func
     while isinstance(root, ast.Attribute):
         root = root.value
@@ -144,6 +152,18 @@ def _may_be_replaced(module: SourceModule, call: ast.Call) -> bool:
         for each in module.all(ast.ImportFrom)
         if each.names[0].name == "*" and not files_imported(module.names.find_module, module.tree, [each])
     )
+
+
+def _is_patched(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `patch.object(trainer, "train")`, `monkeypatch.setattr(helpers, "load", fake)` and `patch("app.load")` of its name."""
+    name = last_part(call.func)
+    for each in module.all(ast.Call):
+        made = ast.unparse(each.func) if any(isinstance(constant(one), str) for one in each.args[:2]) else ""
+        if "patch" in made or made.endswith("setattr"):
+            texts = [text for one in each.args[:2] if isinstance(text := constant(one), str)]
+            if any(text.rpartition(".")[2] == name for text in texts):
+                return True
+    return False
 
 
 def _stands_for_call(module: SourceModule, name: ast.expr) -> bool:

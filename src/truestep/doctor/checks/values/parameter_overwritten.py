@@ -4,11 +4,13 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, is_none, is_self, walk
 from truestep.doctor.source.uses import names_read, uses_of
+
+_SENTENCE = 5  # words of a comment that says why, with its mark
 
 
 class ParameterOverwritten(SourceCheck):
@@ -57,7 +59,13 @@ class ParameterOverwritten(SourceCheck):
                     continue
                 if any(each not in [*function.args.defaults, *function.args.kw_defaults] for each in own):
                     text = f"{name!r} is replaced before anything reads what the caller gave."
-                    yield At(stored[name], text, RISK)
+                    yield At(stored[name], text, ADVICE if _is_explained(module, stored[name]) else RISK)
+
+
+def _is_explained(module: SourceModule, store: ast.Assign) -> bool:
+    """Tell a comment on the same line: whoever replaces it says why."""
+    rest = module.lines[(store.end_lineno or store.lineno) - 1].encode()[store.end_col_offset or 0 :]
+    return rest.strip().startswith(b"#") and len(rest.split()) >= _SENTENCE
 
 
 def _other_loaders(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[At]:

@@ -20,6 +20,10 @@ from truestep.doctor.source.values import constant, literal
 
 _MAKES_NAMES = {"exec", "globals", "locals", "vars", "__builtins__", "execfile"}
 _HOLE = re.compile(r"_+$|TODO|FIXME|YOUR_|FILL", re.IGNORECASE)  # to be filled in, as in homework
+_SECRET = re.compile(
+    r"(^|_)(api_?key|(secret|private|access)_?key|secret|password|passwd|credentials|(access|auth|api|hf|bot)_?token)$",
+    re.IGNORECASE,
+)
 _FILES = (".py", ".ipynb")
 _USUAL = ("x", "y")  # of the examples in manuals
 _NEVER = 10**9  # behind every line
@@ -199,7 +203,12 @@ def _is_behind_test(module: SourceModule, bound: ast.AST, read: ast.Name) -> boo
 
 
 def _severity(module: SourceModule, name: ast.Name) -> Severity:
-    """A training that comes here stops; of what none comes by, nobody knows whether it is ever run."""
+    """A training that comes here stops; of what none comes by, nobody knows whether it is ever run.
+
+    A key that its owner took out before others read the file is put back by whoever runs it.
+    """
+    if _SECRET.search(name.id):
+        return RISK
     comes_by = module.scope(name) in module.program.answer(scopes_of_trainings)
     return BUG if comes_by else RISK
 
