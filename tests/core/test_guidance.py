@@ -33,6 +33,7 @@ def things(tmp_path_factory):
         found |= {"block": net.accumulating(), "update": net.update(lambda x: net(x)[:, 0], rows)}
         found["store"] = ts.CheckpointStore(tmp_path_factory.mktemp("store"))
         found["early"] = ts.EarlyStopping(patience=3, mode="min")
+        found["standardizer"], found["table"] = ts.nn.Standardizer(), ts.parameters(net)
         found["averaged"] = net.averaged()
         found["averaged"]._was_entered = True
         yield found

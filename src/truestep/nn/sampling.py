@@ -5,6 +5,7 @@ import torch
 from torch import Tensor
 
 from truestep.core.errors import BatchError, OptionError
+from truestep.core.frames import warn_user
 
 
 def sample_logits(
@@ -46,6 +47,7 @@ def sample_logits(
         ~(values.isnan() | values.isposinf()).any(),
         "logits holds NaN or +inf; no probability follows from them.",
     )
+    _tell_of_probabilities(values)
     greedy = torch.as_tensor(temperature, device=values.device) == 0
     values = _divided(values, temperature, greedy)
     values = _keep_likely(values, top_k, top_p)
@@ -83,6 +85,27 @@ def _check_options(
         raise OptionError(
             f"num_samples={num_samples} of {logits.shape[-1]} classes, each once, can't be drawn. Give replacement=True, or fewer."
         )
+
+
+_told: list[bool] = []
+
+
+def _tell_of_probabilities(values: Tensor) -> None:
+    """Warn, once, where each row is one of probabilities: their softmax is nearly even, whatever they are.
+
+    Looked at on the CPU alone, where nothing waits for the answer. Nobody's logits are all positive and add up to 1 in each row.
+    """
+    if _told or values.device.type != "cpu" or values.shape[-1] < 2 or bool((values < 0).any()):
+        return
+    if bool(((values.sum(-1) - 1).abs() < _ROUNDING).all()):
+        _told.append(True)
+        warn_user(
+            "ts.sample_logits was given probabilities: no number is negative, and each row adds up to 1. Their softmax is nearly "
+            "even. Give the logits themselves, or write ts.sample_logits(probabilities.log())."
+        )
+
+
+_ROUNDING = 1e-3  # of a softmax in half precision over many classes
 
 
 def _require(holds: Tensor, message: str) -> None:
