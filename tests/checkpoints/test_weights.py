@@ -2,6 +2,7 @@
 """Weights go in and out in one line, from everywhere, all of them or none."""
 
 import random
+import traceback
 from collections import OrderedDict
 
 import pytest
@@ -542,7 +543,23 @@ def test_what_is_no_file_of_weights_is_said_and_never_to_be_loaded_as_code(tmp_p
     with pytest.raises(CheckpointError) as told:
         load_weights(nn.Linear(1, 1), path)
     assert said in str(told.value)
-    assert "weights_only=False" not in str(told.value)
+    assert "weights_only=False" not in "".join(traceback.format_exception(told.value))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html>404</html>", "a page of a server"),
+        (b"\x08\0\0\0\0\0\0\0{}", "no sound safetensors file"),
+        (b"", "no sound safetensors file"),
+    ],
+    ids=["git-lfs", "page", "cut", "empty"],
+)
+def test_what_is_no_safetensors_file_is_said(tmp_path, content, said):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=said):
+        load_weights(nn.Linear(1, 1), tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "adapter_model.safetensors", "pytorch_model.bin"])
