@@ -2,6 +2,7 @@
 """Weights go in and out in one line, from everywhere, all of them or none."""
 
 import random
+import traceback
 from collections import OrderedDict
 
 import pytest
@@ -315,8 +316,8 @@ def test_every_difference_is_listed_with_near_matches_and_nothing_is_loaded():
     found["body.weight"] = torch.zeros(9, 3)
     with pytest.raises(CheckpointError, match="nothing was loaded") as caught:
         load_weights(net, found)
-    assert str(caught.value).splitlines()[1:-1] == [
-        "missing     head.weight [2, 4]",
+    assert str(caught.value).splitlines()[1:6] == [
+        "missing     head.weight [2, 4]; there is classifier.weight",
         "missing     head.bias [2]; there is heads.bias",
         "unexpected  classifier.weight [2, 4]",
         "unexpected  heads.bias [2]",
@@ -336,6 +337,56 @@ def test_what_fits_is_loaded_when_asked_and_the_rest_returned():
     assert differences.to_dict()["unexpected"] == ()
     assert torch.equal(net.body.weight, make_net(2).body.weight)
     assert torch.equal(net.head.weight, make_net(1).head.weight)
+    assert str(differences).startswith("7 of 9 tensors loaded\n")
+    assert str(load_weights(net, make_net(2).state_dict())) == "9 of 9 tensors loaded; no differences"
+
+
+RENAMED = {
+    "other words": {
+        "body.weight": "fc1.w",
+        "body.bias": "fc1.b",
+        "head.weight": "fc2.w",
+        "head.bias": "fc2.b",
+    },
+    "a beginning more": {"": "net.encoder."},
+    "no module at all": {"body": "0", "head": "2"},
+    "one of two": {"head.": "classifier."},
+}
+
+
+@pytest.mark.parametrize("strict", [True, False])
+@pytest.mark.parametrize("name", RENAMED)
+def test_weights_under_other_names_say_how_to_rename_them(name, strict, tmp_path, monkeypatch):
+    """The lines that are shown are run, and load all; what fits in part is offered only where something fits."""
+    monkeypatch.chdir(tmp_path)
+    found, net = make_net(2).state_dict(), make_net(1)
+    for old, new in RENAMED[name].items():
+        found = {
+            new + key.removeprefix(old) if key.startswith(old) else key: each for key, each in found.items()
+        }
+    torch.save({"state_dict": found, "epoch": 3}, "old.pt")
+    some_fit = bool(found.keys() & net.state_dict().keys())
+    if some_fit and not strict:
+        assert "of 9 tensors loaded" in str(load_weights(net, "old.pt", strict=False))
+        return
+    with pytest.raises(CheckpointError, match="nothing was loaded") as caught:
+        load_weights(net, "old.pt", strict=strict)
+    said = str(caught.value)
+    assert ("strict=False" in said) is some_fit
+    assert ("(0 of 9)" in said) is not some_fit
+    lines = "\n".join(line.strip() for line in said.splitlines() if line.startswith("    "))
+    if "ModuleDict" not in said:
+        exec(lines, {"ts": ts, "module": net})
+        assert equal(net, make_net(2))
+
+
+def test_weights_of_another_network_are_not_renamed(tmp_path):
+    with pytest.raises(CheckpointError) as caught:
+        load_weights(
+            make_net(1), {"conv.weight": torch.ones(8, 3, 3, 3), "fc.bias": torch.ones(2)}, strict=False
+        )
+    assert "names" not in str(caught.value)
+    assert "(0 of 9)" in str(caught.value)
 
 
 def test_tied_weights_that_were_saved_once_are_enough():
@@ -492,7 +543,23 @@ def test_what_is_no_file_of_weights_is_said_and_never_to_be_loaded_as_code(tmp_p
     with pytest.raises(CheckpointError) as told:
         load_weights(nn.Linear(1, 1), path)
     assert said in str(told.value)
-    assert "weights_only=False" not in str(told.value)
+    assert "weights_only=False" not in "".join(traceback.format_exception(told.value))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"version https://git-lfs.github.com/spec/v1\noid sha256:ab\nsize 3\n", "git lfs pull"),
+        (b"<!DOCTYPE html><html>404</html>", "a page of a server"),
+        (b"\x08\0\0\0\0\0\0\0{}", "no sound safetensors file"),
+        (b"", "no sound safetensors file"),
+    ],
+    ids=["git-lfs", "page", "cut", "empty"],
+)
+def test_what_is_no_safetensors_file_is_said(tmp_path, content, said):
+    (tmp_path / "model.safetensors").write_bytes(content)
+    with pytest.raises(CheckpointError, match=said):
+        load_weights(nn.Linear(1, 1), tmp_path / "model.safetensors")
 
 
 @pytest.mark.parametrize("name", ["model.safetensors", "adapter_model.safetensors", "pytorch_model.bin"])

@@ -120,23 +120,32 @@ def test_the_report_in_a_file_says_so_too(tmp_path):
         (["--gpus", "2", "-b", "4"], "truestep launch --processes 2 train.py -b 4"),
         (["--workers", "2", "-b", "4"], ""),
         (["--processes", "many"], ""),
+        (["--", "--processes", "2"], ""),
     ],
 )
 def test_a_launch_says_what_it_did_not_take(tmp_path, words, told):
-    (tmp_path / "train.py").write_text("")  # without torch, which a rank takes seconds to load
+    (tmp_path / "train.py").write_text(
+        "open('ran', 'w')"
+    )  # without torch, which a rank takes seconds to load
     ran = warm.run("-m", "truestep", "launch", "train.py", *words, cwd=tmp_path)
-    assert ran.returncode == 0
+    assert ran.returncode == (2 if told else 0)
     assert ("The launch did not take" in ran.stderr) == bool(told)
+    assert (tmp_path / "ran").exists() is not bool(told)
     assert told in ran.stderr
 
 
 @pytest.mark.parametrize(
     "line",
-    ["parser.add_argument('--nproc')", "parser.add_argument('--gpus')", "import sys; print(sys.argv, '-n')"],
+    [
+        "parser.add_argument('--processes')",
+        "parser.add_argument('--nproc')",
+        "parser.add_argument('--gpus')",
+        "import sys; print(sys.argv, '-n')",
+    ],
 )
 def test_a_launch_leaves_the_script_what_its_text_names(tmp_path, line):
     (tmp_path / "train.py").write_text(f"if 0:\n    {line}\n")
-    option = next(each for each in ("--nproc", "--gpus", "-n") if each in line)
+    option = next(each for each in ("--processes", "--nproc", "--gpus", "-n") if each in line)
     ran = warm.run("-m", "truestep", "launch", "train.py", option, "2", cwd=tmp_path)
     assert "The launch did not take" not in ran.stderr
 

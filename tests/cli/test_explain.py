@@ -79,6 +79,28 @@ def test_a_log_without_an_error_says_so(tmp_path):
     assert (ran.exit_code, ran.stdout) == (1, "There is no error in these 100 lines.\n")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("epoch 1 loss 0.5\nepoch 2 loss 0.4\n", "There is no error in these 2 lines."),
+        ("def f(x):\n    return x\n", "There is no error in these 2 lines."),
+        ("a note to myself", "There is no error in this line."),
+        ("CUDA went away: cannot go on", "This error is not known."),
+        ("the worker failed", "This error is not known."),
+        ("ValueError: nobody knows this one", "This error is not known."),
+    ],
+)
+def test_a_short_file_is_no_message(text, said, tmp_path):
+    (tmp_path / "notes.txt").write_text(text)
+    ran = call(explain_app, str(tmp_path / "notes.txt"))
+    assert ran.exit_code == 1
+    assert said in ran.stdout
+
+
+def test_what_stands_on_the_command_line_is_a_message():
+    assert "This error is not known." in call(explain_app, "a note to myself").stdout
+
+
 def test_a_file_that_is_not_there_is_no_message():
     with pytest.raises(OptionError, match=r"no file 'gone\.log'"):
         CliRunner().invoke(explain_app, ["gone.log"], catch_exceptions=False)

@@ -302,6 +302,7 @@ def test_a_watch_in_a_notebook_names_cell_and_line(monkeypatch):
         (("doctor", "--json", "out.json", "train.py"), "--out out.json train.py"),
         (("doctor", "--epochs", "1", "train.py"), "truestep doctor train.py --epochs"),
         (("doctor", "--batch-size=8", "train.py"), "truestep doctor train.py --batch-size"),
+        (("doctor", "--processes", "2", "train.py"), "torchrun --nproc-per-node 2 -m truestep doctor"),
         (("read", "--exclude", "GRAD001", "train.py"), "Here it is called --ignore"),
         (("read", "--skip", "GRAD001", "train.py"), "Here it is called --ignore"),
         (("read", "--rule", "GRAD001", "train.py"), "Here it is called --select"),

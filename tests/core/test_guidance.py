@@ -33,8 +33,10 @@ def things(tmp_path_factory):
         found |= {"block": net.accumulating(), "update": net.update(lambda x: net(x)[:, 0], rows)}
         found["store"] = ts.CheckpointStore(tmp_path_factory.mktemp("store"))
         found["early"] = ts.EarlyStopping(patience=3, mode="min")
+        found["standardizer"], found["table"] = ts.nn.Standardizer(), ts.parameters(net)
         found["averaged"], found["watch"] = net.averaged(), ts.watch()
         found["averaged"]._was_entered = True
+        found["watch"].if_never_begun.detach()
         yield found
         found["store"].close()
 

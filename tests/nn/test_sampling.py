@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Draws from logits have the probabilities that logits stand for, and never those of nothing."""
 
+import warnings
+
 import pytest
 import torch
 from hypothesis import given
@@ -136,3 +138,29 @@ def test_draws_in_a_run_follow_its_seed(tmp_path):
             return [ts.sample_logits(b).tolist() for _ in run.epochs(2) for b in run.batches(source)]
 
     assert drawn("a", 1) == drawn("b", 1) != drawn("c", 2)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_told"),
+    [
+        (LOGITS.softmax(0), True),
+        (LOGITS.repeat(3, 1).half().softmax(-1), True),
+        (torch.tensor([[1.0, 0.0], [0.5, 0.5]]), True),
+        (torch.full((2, 5), 0.2), True),
+        (torch.ones(4) / 4, True),
+        (LOGITS, False),
+        (LOGITS.log_softmax(0), False),
+        (LOGITS.sigmoid(), False),
+        (torch.zeros(2, 3), False),
+        (torch.tensor([[0.5, 0.5], [2.0, 1.0]]), False),
+        (torch.tensor([2.0, -1.0]), False),
+        (torch.ones(3, 1), False),
+    ],
+)
+def test_probabilities_are_told(given, is_told):
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        ts.sample_logits(given)
+    assert [str(each.message).partition(",")[0] for each in caught] == [
+        "ts.sample_logits was given rows that add up to 1"
+    ] * is_told

@@ -69,6 +69,19 @@ def test_lines_after_the_end_tell_of_a_run_that_went_on_and_was_killed(make, tmp
     assert only(tmp_path).state == "interrupted"
 
 
+@pytest.mark.parametrize(("updates", "state"), [(0, "finished"), (3, "stopped")])
+def test_a_run_that_measures_alone_is_finished(tmp_path, log, updates, state):
+    folder = log(tmp_path / "run", [(0, 0, {"accuracy": 0.5})])
+    (folder / "config.json").write_text(json.dumps({"schema_version": 1, "seed": 0}))
+    store = CheckpointStore(folder / "checkpoints")
+    store.save(
+        0, {"learners": {"net": {"counters": {"updates": updates}}}, "a": torch.ones(3)}, reason="closed"
+    )
+    store.wait()
+    store.close()
+    assert only(tmp_path).state == state
+
+
 def test_without_a_checkpoint_it_was_interrupted(make, tmp_path):
     make("run", reason=None)
     assert (only(tmp_path).state, only(tmp_path).step) == ("interrupted", 10)

@@ -1,13 +1,17 @@
 # SPDX-License-Identifier: Apache-2.0
 """A loop that counts the batches itself is named in the first bodies: behind a stop it would count from its beginning again."""
 
+import ast
 import itertools
+from types import SimpleNamespace
 
 import pytest
 import torch
 from torch import nn
 
 import truestep as ts
+from truestep.run.counted_by_hand import _Bound, _Written
+from truestep.run.written_names import WrittenNames
 
 WORDS = "counts the batches that it takes"
 N = 6
@@ -246,3 +250,44 @@ def test_runs_in_a_loop_are_no_count_of_batches(tmp_path, capsys):
                 break
         training.run.close()
     assert WORDS not in capsys.readouterr().err
+
+
+HEAD = "n = 0\nfor i, batch in enumerate(data):\n    "
+LEFT = {
+    "behind the update": HEAD + "net.update(batch)\n    if i == 3:\n        break",
+    "before the update": HEAD + "if i == 3:\n        break\n    net.update(batch)",
+    "at least": HEAD + "net.update(batch)\n    if i >= 3:\n        break",
+    "more than": HEAD + "net.update(batch)\n    if i > 3:\n        break",
+    "the other way round": HEAD + "net.update(batch)\n    if 3 <= i:\n        break",
+    "one more": HEAD + "net.update(batch)\n    if i + 1 == 3:\n        break",
+    "one less": HEAD + "net.update(batch)\n    if i - 1 >= 3:\n        break",
+    "a name": HEAD + "net.update(batch)\n    if i == most:\n        break",
+    "a name before": HEAD + "if i >= most:\n        break\n    net.update(batch)",
+    "one less than a name": HEAD + "net.update(batch)\n    if i == most - 1:\n        break",
+    "from one": "for i, batch in enumerate(data, 1):\n    net.update(batch)\n    if i == 3:\n        break",
+    "start from one": "for i, x in enumerate(data, start=1):\n    net.update(x)\n    if i >= 3:\n        break",
+    "raised behind": HEAD + "net.update(batch)\n    if n == 3:\n        break\n    n += 1",
+    "raised before": HEAD + "net.update(batch)\n    n += 1\n    if n == 3:\n        break",
+    "raised first": HEAD + "n += 1\n    if n > 3:\n        break\n    net.update(batch)",
+    "while": "n = 0\nwhile n < 3:\n    net.update(next(data))\n    n += 1",
+    "while and at": "n = 0\nwhile n <= 3:\n    net.update(next(data))\n    n += 1",
+    "while from one": "n = 1\nwhile n <= 3:\n    net.update(next(data))\n    n += 1",
+    "counted": "for i in itertools.count():\n    net.update(next(data))\n    if i == 3:\n        break",
+    "a function": HEAD + "train(batch)\n    if i == 3:\n        break",
+    "a function behind": HEAD + "if i == 3:\n        break\n    train(batch)",
+}
+
+
+@pytest.mark.parametrize("name", LEFT)
+def test_the_limit_that_is_shown_makes_as_many_updates(name, tmp_path):
+    """The loop is run, and its updates are counted."""
+    file, made = tmp_path / "train.py", []
+    file.write_text(LEFT[name])
+    code = compile(LEFT[name], str(file), "exec")
+    net = SimpleNamespace(update=made.append)
+    names = {"net": net, "train": made.append, "data": iter(range(99)), "most": 5, "itertools": itertools}
+    exec(code, names)
+    loop = next(each for each in ast.parse(LEFT[name]).body if isinstance(each, ast.For | ast.While))
+    bound = _Bound(loop, _Written(code, WrittenNames(names, {}), set()))
+    assert bound.counts
+    assert eval(bound.count, names) == len(made)

@@ -5,6 +5,7 @@ import copy
 import io
 import re
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -12,6 +13,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.precision import MODES
+from truestep.run.options import check_run_directory
 
 SGD = lambda p: torch.optim.SGD(p, lr=0.1)
 
@@ -639,3 +641,28 @@ def test_calls_that_were_raw_or_silent(run, use, said):
     with pytest.raises(ts.TruestepError) as caught:
         use(run)
     assert said in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("given", "written"),
+    [
+        ("s3://bucket/x", "ts.Run('runs/x', mirror='s3://bucket/x')"),
+        (Path("s3://bucket/a/b"), "ts.Run('runs/b', mirror='s3://bucket/a/b')"),
+        ("gs://bucket/runs/x/", "ts.Run('runs/x', mirror='gs://bucket/runs/x/')"),
+        ("az://container/x", "mirror='az://container/x'"),
+        ("file:///shared/x", "ts.Run('/shared/x')"),
+        ("hdfs://host/x", "Nothing here writes to hdfs://"),
+        ("https://host/x?token=1", "Nothing here writes to https://"),
+    ],
+)
+def test_an_address_is_no_folder(given, written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ts.OptionError, match=re.escape(written)) as caught:
+        ts.Run(given, progress=False, device="cpu")
+    assert "token" not in str(caught.value)
+    assert [*tmp_path.iterdir()] == []
+
+
+@pytest.mark.parametrize("given", ["a:b/x", "s3/x", "run:1", "C:/x", "12:30/x", "s3:x"])
+def test_a_colon_makes_no_address(given):
+    assert check_run_directory(given) == Path(given).absolute()

@@ -2,7 +2,7 @@
 """How the tensors of a file differ from those a module expects. Imports no torch."""
 
 import difflib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, NoReturn
 
@@ -55,12 +55,19 @@ class Differences:
     missing: tuple[Missing, ...] = ()
     unexpected: tuple[Unexpected, ...] = ()
     reshaped: tuple[Reshaped, ...] = ()
+    num_loaded: int | None = None
+    """How many tensors of the module were loaded, and how many it has; None where nothing was."""
+    num_expected: int | None = None
 
     def __bool__(self) -> bool:
         return bool(self.missing or self.unexpected or self.reshaped)
 
     def __str__(self) -> str:
-        return "\n".join(map(str, (*self.missing, *self.unexpected, *self.reshaped))) or "no differences"
+        counts = "" if self.num_loaded is None else f"{self.num_loaded} of {self.num_expected} tensors loaded"
+        lines = [*map(str, (*self.missing, *self.unexpected, *self.reshaped))]
+        if not lines:
+            return f"{counts}; no differences".removeprefix("; ")
+        return "\n".join([counts, *lines] if counts else lines)
 
     def __call__(self, *_: object, **__: object) -> NoReturn:
         """Say what to write, as a module that was loaded is called."""
@@ -96,8 +103,12 @@ def compare_weight_names(expected: Mapping[str, Shape], found: Mapping[str, Shap
         for name, other in pairs.items()
         if expected[name] != found[other]
     ]
+    same = _of_same_shapes(absent, left)
     differences = Differences(
-        missing=tuple(Missing(name, shape, _near(name, shape, left)) for name, shape in absent.items()),
+        missing=tuple(
+            Missing(name, shape, _near(name, shape, left) or same.get(name, ()))
+            for name, shape in absent.items()
+        ),
         unexpected=tuple(Unexpected(name, shape) for name, shape in left.items()),
         reshaped=tuple(reshaped),
     )
@@ -128,3 +139,64 @@ def _near(name: str, shape: Shape, left: Mapping[str, Shape]) -> tuple[str, ...]
     close = difflib.get_close_matches(name, left, n=6, cutoff=0.6)
     # `sorted` is stable: among names of one shape the closest stays first
     return tuple(sorted(close, key=lambda other: left[other] != shape)[:2])
+
+
+def _of_same_shapes(absent: Mapping[str, Shape], left: Mapping[str, Shape]) -> dict[str, tuple[str, ...]]:
+    """Return for each name that is absent what is left of its shape: in their order, where there are as many of both."""
+    found: dict[str, tuple[str, ...]] = {}
+    for shape in {*absent.values()} - {()}:
+        wanted = [name for name, each in absent.items() if each == shape]
+        there = [name for name, each in left.items() if each == shape]
+        if len(wanted) == len(there):
+            found |= {name: (other,) for name, other in zip(wanted, there, strict=True)}
+        else:
+            found |= dict.fromkeys(wanted, tuple(there[:2]))
+    return found
+
+
+def renaming_of_weights(differences: Differences, found: Iterable[str], source: str) -> str:
+    """Return the lines that give weights the names that are missing; "" where it is not plain which is which."""
+    left = {each.name: each.shape for each in differences.unexpected}
+    missing = differences.missing
+    pairs = {each.near[0]: each.name for each in missing if each.near and left[each.near[0]] == each.shape}
+    if not pairs or len(pairs) < len(missing):
+        return ""
+    names, named = "", _by_beginning(pairs, found)
+    if not named:
+        shown = ", ".join(f"{other!r}: {name!r}" for other, name in [*pairs.items()][:_MOST_PAIRS])
+        more = ", ..." if len(pairs) > _MOST_PAIRS else ""
+        names, named = f"    names = {{{shown}{more}}}\n", "names.get(name, name)"
+    return (
+        "If they are the same weights under other names, give them those of the module:\n"
+        f"    weights = {source}\n{names}"
+        f"    ts.load_weights(module, {{{named}: each for name, each in weights.items()}})\n"
+    )
+
+
+_MOST_PAIRS = 4
+
+
+def _by_beginning(pairs: Mapping[str, str], found: Iterable[str]) -> str:
+    """Return how all names are made by another beginning, in code; "" where that would change other names than are to be."""
+    old, new = _beginnings(pairs)
+    if not old:
+        made, written = {name: new + name for name in found}, f"{new!r} + name"
+    elif not new:
+        made = {name: name.removeprefix(old) for name in found}
+        written = f"name.removeprefix({old!r})"
+    else:
+        made = {name: name.replace(old, new, 1) for name in found}
+        written = f"name.replace({old!r}, {new!r}, 1)"
+    is_right = all(renamed == pairs.get(name, name) for name, renamed in made.items())
+    return written if is_right and (old or new) else ""
+
+
+def _beginnings(pairs: Mapping[str, str]) -> tuple[str, str]:
+    """Return by which beginnings the two names of all pairs differ; two empty ones where they differ in more."""
+    found = set()
+    for other, name in pairs.items():
+        one, two = other.split("."), name.split(".")
+        while one and two and one[-1] == two[-1]:
+            one, two = one[:-1], two[:-1]
+        found.add(tuple("".join(f"{part}." for part in parts) for parts in (one, two)))
+    return next(iter(found)) if len(found) == 1 else ("", "")

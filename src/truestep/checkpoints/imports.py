@@ -59,6 +59,8 @@ def _read_safetensors(path: Path) -> dict[str, Tensor]:
             # one behind the other without a gap, as the library has made sure
             return {name: _next_tensor(file, header.get_slice(name)) for name in header.offset_keys()}
     except (SafetensorError, OSError, ValueError) as error:
+        if (said := _what_else_it_is(path, "safetensors file")) is not None:
+            raise CheckpointError(said) from None
         raise CheckpointError(f"{path} is no sound safetensors file: {error}.") from error
 
 
@@ -84,7 +86,8 @@ def _read_torch_file(path: Path) -> Any:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
-        raise CheckpointError(_what_else_it_is(path) or _how_to_convert(path, str(error))) from error
+        # without torch's own words, which would have whatever it is loaded as code
+        raise CheckpointError(_what_else_it_is(path) or _how_to_convert(path, str(error))) from None
     # its parsers raise whatever they meet: IndexError, struct.error, AssertionError
     except Exception as error:
         damaged = f"it is damaged ({type(error).__name__}: {error})"
@@ -104,15 +107,18 @@ def _unpacked_bytes(path: Path) -> int:
         return 0  # not such a file: torch says what is wrong with it
 
 
-def _what_else_it_is(path: Path) -> str | None:
-    """Say what was saved in the place of weights; None for a zip file or a pickle, also of protocol 0."""
+def _what_else_it_is(path: Path, expected: str = "file of torch.save") -> str | None:
+    """Say what was saved in the place of weights; None for a zip file or a pickle, also of protocol 0, and for safetensors."""
     with path.open("rb") as file:
         begin = file.read(40)
-    if begin.startswith((b"PK", b"\x80", b"(", b"c", b"]", b"}")):
-        return None
     if begin.startswith(b"version https://git-lfs"):
         return f"{path} is what git keeps of a large file, and not the file: run `git lfs pull` in its repository."
-    what = "a page of a server" if begin.lstrip().startswith(b"<") else "no file of torch.save"
+    is_page = begin.lstrip().startswith(b"<")
+    if not is_page and (
+        expected != "file of torch.save" or begin.startswith((b"PK", b"\x80", b"(", b"c", b"]", b"}"))
+    ):
+        return None
+    what = "a page of a server" if is_page else f"no {expected}"
     return f"{path} is {what}: it begins with {begin!r}. Download or copy the file of weights again."
 
 

@@ -5,6 +5,7 @@ import math
 import os
 import uuid
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,12 @@ from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from truestep.checkpoints.checkpoint import Checkpoint
-from truestep.checkpoints.differences import Differences, Missing, compare_weight_names
+from truestep.checkpoints.differences import (
+    Differences,
+    Missing,
+    compare_weight_names,
+    renaming_of_weights,
+)
 from truestep.checkpoints.dtypes import CODES, DTYPES
 from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
 from truestep.checkpoints.imports import SUFFIX, read_weights_file, weights_in
@@ -33,6 +39,7 @@ from truestep.core.errors import CheckpointError
 from truestep.core.wording import a_type
 
 Source = str | os.PathLike[str] | Mapping[str, Any]
+GIVEN = "the given dict"
 _MADE = "ts.load_weights(Net(...), directory)"
 _TORCH_SUFFIXES = (".pt", ".pth")
 _EXACT_RESUME = {"name", "files", "place"}  # what ts.lightning.ExactResume and its kin save
@@ -57,17 +64,35 @@ def fit_weights(
     expected = module.state_dict()
     comparison = compare_weight_names(_shapes(expected), _shapes(found))
     differences = _without_ties(comparison.differences, comparison.pairs, expected)
-    if differences and strict:
-        raise CheckpointError(
-            f"The weights of {shown} do not fit {type(module).__name__}; nothing was "
-            f"loaded.\n{differences}\n"
-            f"{_held_as(expected, found)}To load what fits: strict=False."
-        )
     reshaped = {item.name for item in differences.reshaped}
     fitting = {name: found[other] for name, other in comparison.pairs.items() if name not in reshaped}
+    if differences and (strict or not fitting):
+        raise CheckpointError(_refusal(module, found, shown, differences, num_fitting=len(fitting)))
     # Names and shapes were compared above; torch would ask for the other names of tied weights, too.
     module.load_state_dict(fitting, strict=False)
-    return differences
+    num_tied = len(expected) - len(differences.missing) - len(comparison.pairs)
+    return replace(differences, num_loaded=len(fitting) + num_tied, num_expected=len(expected))
+
+
+def _refusal(
+    module: nn.Module,
+    found: Mapping[str, Tensor],
+    shown: str,
+    differences: Differences,
+    *,
+    num_fitting: int,
+) -> str:
+    """Return why nothing was loaded, and what to write."""
+    expected, kind = module.state_dict(), type(module).__name__
+    said = f"The weights of {shown} do not fit {kind}; nothing was loaded."
+    if not num_fitting:
+        said = f"Of the weights of {shown} none fits {kind} (0 of {len(expected)}); nothing was loaded."
+    source = f"ts.read_checkpoint(ts.export_weights({shown!r}, 'weights.safetensors'))"
+    advice = _held_as(expected, found) or renaming_of_weights(
+        differences, found, "state" if shown == GIVEN else source
+    )
+    rest = "To load what fits: strict=False." if num_fitting else ""
+    return f"{said}\n{differences}\n{advice}{rest}".rstrip()
 
 
 def weights_fit(module: nn.Module, source: Any) -> bool:
@@ -278,4 +303,4 @@ def _without_ties(
 
 def show_source(source: Source) -> str:
     """Return what a message calls a source of weights."""
-    return "the given dict" if isinstance(source, Mapping) else str(source)
+    return GIVEN if isinstance(source, Mapping) else str(source)

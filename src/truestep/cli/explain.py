@@ -39,7 +39,8 @@ def explain(
     A log may be of any length and of several ranks. The error to mend comes first, then those that follow from it.
     The exit status is 1 where no error was found, or none that is known.
     """
-    report = explain_log(_text(log))
+    text = _text(log)
+    report = explain_log(text, is_file=text is not log)
     if as_json:
         print_json_document(report.to_dict())
     else:

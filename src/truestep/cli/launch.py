@@ -1,12 +1,13 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep launch`: run a training file in several processes, on one machine or on many."""
 
+import shlex
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from truestep.cli.behind_file import OptionsBehindFile
+from truestep.cli.behind_file import END_OF_OPTIONS, OptionsBehindFile
 from truestep.cli.screen import warn_on_screen
 from truestep.cli.statuses import EXIT_USAGE
 from truestep.cli.usage import EXAMPLE, refuse_command_option
@@ -59,9 +60,10 @@ def launch(
         )
         raise typer.Exit(EXIT_USAGE)
     text = file.read_text("utf-8", errors="replace")
-    behind = OptionsBehindFile.among(context, [str(file)], arguments or [], text)
-    if behind is not None and any(each.startswith(_SELDOM_OF_A_FILE) for each in behind.meant):
-        warn_on_screen(str(behind))
+    given = arguments or []
+    _refuse_options_behind(OptionsBehindFile.among(context, [str(file)], given, text), file, given, text)
+    if given[:1] == [END_OF_OPTIONS]:  # what follows is the file's for certain
+        given = given[1:]
     from truestep.run.launching.agent import LaunchOptions
     from truestep.run.launching.spawn import launch_python
 
@@ -74,7 +76,21 @@ def launch(
         grace_seconds=grace_seconds,
         logs=logs,
     )
-    raise typer.Exit(launch_python(plan, [str(file), *(arguments or [])]))
+    raise typer.Exit(launch_python(plan, [str(file), *given]))
+
+
+def _refuse_options_behind(behind: OptionsBehindFile | None, file: Path, given: list[str], text: str) -> None:
+    """End where options of this command stand behind the file, of which the file's text knows nothing."""
+    if behind is None:
+        return
+    seldom = [each for each in behind.meant if each.startswith(_SELDOM_OF_A_FILE)]
+    own = [each for each in seldom if len(name := each.partition("=")[0].strip("-")) == 1 or name not in text]
+    if own:
+        warn_on_screen(
+            f"{behind}. Nothing was started. If the file reads it all the same: "
+            f"{shlex.join(['truestep', 'launch', str(file), END_OF_OPTIONS, *given])}"
+        )
+        raise typer.Exit(EXIT_USAGE)
 
 
 def _one_for_each_gpu() -> int:

@@ -38,10 +38,14 @@ _COMMANDS = {
     ),
     "tensorboard": "A run writes for it while it trains: ts.Run(directory, trackers=[ts.TensorBoardTracker()]) in the script",
 }
+_IN_PROCESSES = (
+    "Each process is watched by a doctor of its own: torchrun --nproc-per-node 2 -m truestep doctor train.py"
+)
 _OPTIONS = {
     ("doctor", "--fix"): "Changes are made where code is read: truestep read --fix train.py",
     ("doctor", "--diff"): "Changes are shown where code is read: truestep read --diff train.py",
     **dict.fromkeys((("env", "--gpu"), ("env", "--gpus")), "Write: truestep gpus"),
+    **{("doctor", each): _IN_PROCESSES for each in ("--processes", "--nproc-per-node", "--nproc_per_node")},
     ("read", "--steps"): "Reading runs nothing: truestep doctor --steps 50 train.py",
 }
 

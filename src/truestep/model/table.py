@@ -4,12 +4,14 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import is_lazy
 
 from truestep.core.accelerator import in_float64
+from truestep.core.held import HelpfulAttributes
 from truestep.core.modules import as_module
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import byte_size, number_or_dash, number_text
@@ -35,8 +37,11 @@ class ParameterRow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ParameterTable(Result):
+class ParameterTable(Result, HelpfulAttributes):
     """A model's parameters, shared ones once."""
+
+    _called: ClassVar[str] = "A table of ts.parameters"
+    _variable: ClassVar[str] = "table"
 
     rows: tuple[ParameterRow, ...]
     num_elements: int

@@ -7,7 +7,7 @@ from torch import Tensor
 from truestep.core.errors import BatchError, OptionError
 from truestep.core.frames import warn_user
 
-_NEAR = 1e-4  # what rounding leaves of a sum of probabilities
+_NEAR = 1e-3  # what rounding in half precision leaves of a sum of probabilities of many classes
 
 
 def sample_logits(

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from truestep.core.errors import OptionError, check_choice
+from truestep.core.held import HelpfulAttributes
 from truestep.core.wording import a_type
 from truestep.nn import moments
 from truestep.nn.moments import StreamMoments
@@ -17,7 +18,7 @@ from truestep.nn.moments import StreamMoments
 Array = TypeVar("Array", Tensor, NDArray[Any])
 
 
-class Standardizer:
+class Standardizer(HelpfulAttributes):
     """Learn mean and standard deviation of each feature from chunks of data, and standardise with them.
 
     Equal to scikit-learn's `StandardScaler` where that is exact; independent of chunk sizes, of their order and of how parts
@@ -29,6 +30,8 @@ class Standardizer:
             height, width) are `-3`, which fits a single image too. None: one mean and deviation for everything.
         nan: "refuse" raises; "omit" leaves NaN out of the statistics, feature by feature. `transform` keeps NaN.
     """
+
+    _called, _variable = "A ts.nn.Standardizer", "standardizer"
 
     def __init__(
         self, *, feature_axis: int | tuple[int, ...] | None = -1, nan: Literal["refuse", "omit"] = "refuse"

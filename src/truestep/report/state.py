@@ -21,7 +21,7 @@ SCRIPT_ENDED = "its script ended"
 
 
 class ReportedState(NamedTuple):
-    """One word, and why it is not running or finished; None where there is nothing to say."""
+    """One word, and why it is so; None where there is nothing to say."""
 
     word: str
     why: str | None = None
@@ -87,6 +87,8 @@ def _ending(folder: Path, newest: Checkpoint | None, last_step: int) -> Reported
             return ReportedState("finished")
         if kind == "signal":
             return ReportedState("stopped", f"by {_signal(name)} after step {newest.step:,}")
+        if kind == "closed" and not newest.step and not _num_updates(newest):
+            return ReportedState("finished", "it made no update")
         if kind == "closed":
             return ReportedState("stopped", _script_ended(newest))
     return ReportedState("interrupted", f"it was killed; it goes on from step {newest.step:,}")

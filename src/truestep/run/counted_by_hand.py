@@ -200,33 +200,56 @@ class _Bound:
     def _breaks_by_count(self) -> bool:
         """Whether the body leaves the loop where `enumerate` or `n += 1` has come to a number."""
         return any(
-            isinstance(each, ast.If) and _leaves(each) and self._compares_counter(each.test)
+            isinstance(each, ast.If) and _leaves(each) and self._compares_counter(each.test, each)
             for each in self._loop.body
         )
 
-    def _compares_counter(self, test: ast.expr) -> bool:
+    def _compares_counter(self, test: ast.expr, leaving: ast.If | None = None) -> bool:
         if not isinstance(test, ast.Compare) or len(test.ops) != 1 or not isinstance(test.ops[0], _ORDERS):
             return False
         sides, counters = (test.left, test.comparators[0]), self._counters()
         for one, other in (sides, sides[::-1]):
             counter = one.left if isinstance(one, ast.BinOp) else one
             if isinstance(counter, ast.Name) and counter.id in counters and not self._reads_place(other):
-                self.count = ast.unparse(other)
+                more = counters[counter.id]
+                is_strict = isinstance(test.ops[0], (ast.Gt, ast.Lt))
+                if isinstance(one, ast.BinOp):
+                    more = None if more is None else _less_what_is_added(more, one)
+                if more is not None and leaving is not None:
+                    more += 1 + is_strict - self._is_raised_before(counter.id, leaving)
+                    more -= not self._updates_before(leaving)
+                elif more is not None:  # a loop that goes on while it holds
+                    more += not is_strict
+                self.count = "" if more is None else _plus(other, more)
                 return not isinstance(other, ast.Constant) or other.value not in (0, 1)
         return False
 
-    def _counters(self) -> set[str]:
-        """Return the variables that go up by one in each body, from a number that is written down."""
+    def _counters(self) -> dict[str, int | None]:
+        """Return the variables that go up by one in each body, with the number that each begins below; None where it is unknown."""
         added = [each.target for each in self._loop.body if isinstance(each, ast.AugAssign) and _is_one(each)]
-        found = {each.id for each in added if isinstance(each, ast.Name) and self._begins_at_number(each.id)}
-        calls = {*map(_called, self._calls)}
+        names = [each.id for each in added if isinstance(each, ast.Name) and self._begins_at_number(each.id)]
+        found = {name: _below([*self._values(name)]) for name in names}
+        calls = {_called(each): each for each in self._calls}
         if isinstance(self._loop, ast.For):
             target = self._loop.target
-            if "enumerate" in calls and isinstance(target, ast.Tuple):
-                found.add(ast.unparse(target.elts[0]))
-            elif "count" in calls:
-                found.add(ast.unparse(target))
+            if (call := calls.get("enumerate")) and isinstance(target, ast.Tuple):
+                found[ast.unparse(target.elts[0])] = _below(_start(call, 1))
+            elif call := calls.get("count"):
+                found[ast.unparse(target)] = _below(_start(call, 0))
         return found
+
+    def _is_raised_before(self, name: str, leaving: ast.If) -> bool:
+        before = self._loop.body[: self._loop.body.index(leaving)]
+        return any(isinstance(each, ast.AugAssign) and _is_name(each.target, name) for each in before)
+
+    def _updates_before(self, leaving: ast.If) -> bool:
+        """Whether a body that leaves the loop has made its update; where none is written there, whether it has called anything."""
+        place = self._loop.body.index(leaving)
+        before, behind = self._loop.body[:place], self._loop.body[place + 1 :]
+        if any(map(_updates, (*before, *behind))):
+            return any(map(_updates, before))
+        calls = [each for part in before for each in ast.walk(part) if isinstance(each, ast.Call)]
+        return any(_called(each) != "next" for each in calls)
 
     def _begins_at_number(self, name: str) -> bool:
         stored = [
@@ -270,6 +293,42 @@ class _Bound:
 
     def _is_run(self, node: ast.expr) -> bool:
         return type(self._written.names.value(node)).__name__ == "Run"
+
+
+def _below(starts: list[ast.expr]) -> int | None:
+    """Return how far below 0 counting begins, by what is written as its start; None where it is not one whole number."""
+    values = [each.value if isinstance(each, ast.Constant) else None for each in starts]
+    first = values[0]
+    return -first if type(first) is int and values == [first] * len(values) else None
+
+
+def _start(call: ast.Call, place: int) -> list[ast.expr]:
+    """Return what a call of `enumerate` or `count` begins with, 0 by default."""
+    given = [*call.args[place : place + 1], *(each.value for each in call.keywords if each.arg == "start")]
+    return given or [ast.Constant(0)]
+
+
+def _less_what_is_added(more: int, computed: ast.BinOp) -> int | None:
+    """Return `more` for `counter + 1` in the place of the counter; None for what else is computed of it."""
+    added = computed.right
+    if not isinstance(added, ast.Constant) or type(added.value) is not int:
+        return None
+    signs = {ast.Add: -1, ast.Sub: 1}
+    sign = signs.get(type(computed.op))
+    return None if sign is None else more + sign * added.value
+
+
+def _plus(number: ast.expr, more: int) -> str:
+    """Return a number, or what stands for one, and so many more, as it is written."""
+    if isinstance(number, ast.Constant) and type(number.value) is int:
+        return str(number.value + more)
+    written = ast.unparse(number)
+    return written if more == 0 else f"{written} {'+' if more > 0 else '-'} {abs(more)}"
+
+
+def _updates(statement: ast.stmt) -> bool:
+    calls = (each for each in ast.walk(statement) if isinstance(each, ast.Call))
+    return any(_called(each) == "update" for each in calls)
 
 
 def _called(call: ast.Call) -> str:

@@ -156,6 +156,10 @@ class RunLoop:
         if self._run.asked_epoch and not self._run.cursor.in_epochs:
             refuse_epoch_that_never_moves(self._run.asked_epoch)
         self._session.pass_begun(stream, leads=leads)
+        if stream.limit is None and stream.source.why_endless:
+            from truestep.run.endless_pass import tell_of_endless_pass  # data seldom has no end
+
+            tell_of_endless_pass(self._run, stream)
         if leads:
             self._run.cursor.body_left = ""
         if stream.source.lists:

@@ -3,6 +3,7 @@
 
 import math
 import os
+import re
 import signal
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
@@ -17,6 +18,7 @@ from truestep.core.metric_names import ask_for_best_mode
 from truestep.core.system import UNCATCHABLE_SIGNALS
 from truestep.core.wording import a_type, counted
 from truestep.engine.policy import NON_FINITE
+from truestep.mirror.address import SCHEMES
 from truestep.model.layers.interval import check_look_interval
 from truestep.report.metrics import is_metric_name
 
@@ -295,7 +297,34 @@ def check_run_directory(directory: Any) -> Path | None:
             f"ts.Run was given {a_type(directory)} first. Give the directory of the run, ts.Run('runs/digits'), say; "
             "metrics and checkpoints go there. A model goes to run.learner(module, optimizer)."
         )
+    if (address := _ADDRESS.match(str(directory))) is not None:
+        _refuse_address(str(directory), address)
     return Path(directory).absolute()
+
+
+# `Path("s3://bucket/x")` has lost a slash; one letter is a drive of Windows
+_ADDRESS = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+):/+(?=[^/])")
+
+
+def _refuse_address(directory: str, address: re.Match[str]) -> NoReturn:
+    """Raise an OptionError for an address, which would be made as a folder of that name."""
+    scheme, rest = address[1], directory[address.end() :]
+    name = rest.partition("?")[0].rstrip("/").rpartition("/")[2]
+    if scheme == "file":
+        written = f"A folder of this machine is written as a path: ts.Run('/{rest}')."
+    elif scheme in SCHEMES:
+        written = (
+            f"To keep the run in the store as well write ts.Run('runs/{name}', mirror='{scheme}://{rest}')."
+        )
+    else:
+        written = (
+            f"Nothing here writes to {scheme}://. A copy in a store is kept by ts.Run('runs/{name}', "
+            "mirror='s3://bucket/runs/x'); also gs:// and az://."
+        )
+    raise OptionError(
+        f"ts.Run was given the address {directory.partition('?')[0]!r}, and a run writes into a folder of its own machine. "
+        f"{written}"
+    )
 
 
 def check_run_exit_statuses(statuses: Any) -> dict[int, int]:

@@ -1,6 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
 """Data of the form that libraries for large data sets give: what is entered by number, and what is said of what is no data."""
 
+import csv
+import glob
+import json
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -17,6 +21,7 @@ from torch.utils.data import (
 
 from truestep.core.errors import DataError, OptionError
 from truestep.engine.data import DataOptions, open_source
+from truestep.engine.data.mistaken import mistaken_data
 from truestep.engine.processes.shares import RankShare
 
 
@@ -205,6 +210,20 @@ MISTAKEN = {
         ["0.tar", "1.tar"],
         ["webdataset.WebDataset([str(file) for file in files], shardshuffle=False)"],
     ),
+    "lines in a list": (
+        ["0.jsonl", "1.jsonl"],
+        ["2 names of files", "for file in files:", "with open(file)", "map(json.loads, lines)"],
+    ),
+    "packed lines in a list": (
+        [Path("0.jsonl.gz"), Path("1.jsonl.gz")],
+        ["2 names of files", 'with gzip.open(file, "rt") as lines:'],
+    ),
+    "tables in a list": (["0.csv", "1.csv"], ["2 names of files", "csv.DictReader(lines)"]),
+    "a file of lines": ("shard-0.jsonl", ["the name of a file", "for file in ['shard-0.jsonl']:"]),
+    "a pattern of lines": ("a/*.ndjson", ["for file in sorted(glob.glob('a/*.ndjson')):"]),
+    "a text": (Path("a/all.txt"), ["for file in ['a/all.txt']:", "line.rstrip()"]),
+    "a JSON document": ("a.json", ["json.load(open('a.json'))"]),
+    "a table of tabs": ("a.tsv", ["delimiter='\\t'"]),
     "a pattern": ("shards/*.tar", ["webdataset.WebDataset(sorted(glob.glob('shards/*.tar')), shardshuffle"]),
     "data sets by split": (
         DatasetDict(train=Named("features"), test=Named("features")),
@@ -263,6 +282,34 @@ def test_names_of_files_that_a_function_opens_are_samples():
         return torch.tensor([int(name[0]) for name in names])
 
     assert batches(["0.tar", "1.tar"], batch_size=2, collate=read) == [[0, 1]]
+    assert batches(["0.jsonl", "1.jsonl"], batch_size=2, collate=read) == [[0, 1]]
+
+
+@pytest.mark.parametrize(
+    "samples",
+    [["0.txt", "1.txt"], ["0.png", "1.png"], ["0.jsonl", "a text"], ["see a.csv for it", "no name"]],
+)
+def test_texts_that_are_samples_are_no_names_of_files(samples):
+    assert mistaken_data(samples) is None
+
+
+@pytest.mark.parametrize("written", ["{}", "*{}"])
+@pytest.mark.parametrize(
+    ("ending", "text"),
+    [(".jsonl", '{"x": 1}\n{"x": 2}\n'), (".csv", "x\n1\n2\n"), (".tsv", "x\ty\n1\t2\n3\t4\n")],
+)
+def test_the_lines_that_read_lines_run(ending, text, written, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / f"a{ending}").write_text(text)
+    with pytest.raises(DataError) as caught:
+        batches(written.format(f"a{ending}"), batch_size=2)
+    lines = textwrap.dedent(
+        "\n".join(each for each in str(caught.value).splitlines() if each.startswith("    "))
+    )
+    names = {"csv": csv, "json": json, "glob": glob}
+    exec(lines.partition("train =")[0], names)
+    assert len([*names["rows"]()]) == 2
+    assert int(next(iter(names["rows"]()))["x"]) == 1
 
 
 def test_the_real_ones_are_known(tmp_path):

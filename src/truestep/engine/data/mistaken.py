@@ -27,6 +27,14 @@ _BY_NUMBER = (
     '    data = datasets.load_dataset("parquet", data_files={files}, split="train").with_format("torch")\n'
     "    train = run.data(data, batch_size=64, shuffle=True)"
 )
+_OF_LINES = (
+    "Read it from front to back, opened anew for each pass:\n"
+    "    def rows():\n"
+    "        for file in {{files}}:\n"
+    "            with {{open}} as lines:\n"
+    "                yield from {rows}\n"
+    "    train = run.data(rows, batch_size=64)"
+)
 _HUB = re.compile(r"(?:[\w-][\w.-]*/)?[\w-]+")  # imdb, glue, stanfordnlp/imdb: no ending, at most one folder
 _FILES = {
     ".tar": (
@@ -35,7 +43,16 @@ _FILES = {
         "    train = run.data(data, batch_size=64)"
     ),
     ".parquet": "Write\n" + _BY_NUMBER.replace("{files}", "{name}"),
+    ".jsonl": _OF_LINES.format(rows="map(json.loads, lines)"),
+    ".ndjson": _OF_LINES.format(rows="map(json.loads, lines)"),
+    ".csv": _OF_LINES.format(rows="csv.DictReader(lines)"),
+    ".tsv": _OF_LINES.format(rows="csv.DictReader(lines, delimiter='\\t')"),
 }
+_ONE_FILE = {
+    ".txt": _OF_LINES.format(rows="(line.rstrip() for line in lines)"),
+    ".json": "Write\n    train = run.data(json.load(open({name})), batch_size=64, shuffle=True)",
+}
+"""Of which a list may be one sample each, which the loop opens."""
 
 
 def mistaken_data(data: Any, *, collates: bool = False) -> str | None:
@@ -60,7 +77,7 @@ def _name(data: Any) -> str | None:
     if not isinstance(data, (str, bytes, PurePath)):
         return None
     name = data.decode(errors="replace") if isinstance(data, bytes) else str(data)
-    if (advice := _advice_on_files(name)) is not None:
+    if (advice := _advice_on_files(name, _FILES | _ONE_FILE)) is not None:
         return f"data is {data!r}, the name of a file and not data. {advice}"
     if isinstance(data, str) and _HUB.fullmatch(name) and not Path(name).exists():
         return (
@@ -76,13 +93,16 @@ def _name(data: Any) -> str | None:
     )
 
 
-def _advice_on_files(name: str, shown: str = "") -> str | None:
+def _advice_on_files(name: str, known: Mapping[str, str] = _FILES, shown: str = "") -> str | None:
     """Return how to read the files that a name stands for; None where its ending is not known. `shown` is what to write for it."""
-    for ending, advice in _FILES.items():
+    for ending, advice in known.items():
         if name.lower().endswith((ending, ending + ".gz")):
+            several = f"sorted(glob.glob({name!r}))" if "*" in name else f"[{name!r}]"
             # webdataset takes braces, and no *
-            pattern = f"sorted(glob.glob({name!r}))" if "*" in name and ending == ".tar" else repr(name)
-            return advice.format(name=shown or pattern)
+            pattern = several if "*" in name and ending == ".tar" else repr(name)
+            opened = 'gzip.open(file, "rt")' if name.lower().endswith(".gz") else "open(file)"
+            files = "files" if shown else several
+            return advice.format(name=shown or pattern, files=files, open=opened)
     return None
 
 
@@ -94,7 +114,7 @@ def _names(data: Any) -> str | None:
         or not all(isinstance(x, (str, PurePath)) for x in data[:8])
     ):
         return None
-    advice = _advice_on_files(str(data[0]), "[str(file) for file in files]")
+    advice = _advice_on_files(str(data[0]), shown="[str(file) for file in files]")
     if advice is None or any(_advice_on_files(str(each)) is None for each in data[:8]):
         return None
     return f"data is {a_type(data)} of {counted(len(data), 'name')} of files ({str(data[0])!r}, ...), and not data. {advice}"

@@ -185,6 +185,11 @@ def told_of_draws(drawn: Mapping[str, int]) -> str:
     return ", ".join(f"{number:,} of {name!r}" for name, number in drawn.items())
 
 
+def why_mixture_is_endless(mixture: Mixture) -> str:
+    """Return why a mixture has no end; "" where it has one."""
+    return "a mixture with at_end='again' begins its sources again" if mixture.at_end == "again" else ""
+
+
 def refuse_endless_evaluation(mixture: Mixture) -> None:
     """Raise a DataError where an evaluation would never come to its end."""
     if mixture.at_end == "again":

@@ -12,7 +12,13 @@ from torch.utils.data import Dataset
 from truestep.engine.choices import Choice
 from truestep.engine.data.draws import SampleIndices
 from truestep.engine.data.mapped import MappedSource
-from truestep.engine.data.mixture import Counts, MixtureDraws, refuse_endless_evaluation, told_of_draws
+from truestep.engine.data.mixture import (
+    Counts,
+    MixtureDraws,
+    refuse_endless_evaluation,
+    told_of_draws,
+    why_mixture_is_endless,
+)
 from truestep.engine.data.order import POSITIONS_AT_ONCE, BatchBlock, BatchOrder
 from truestep.engine.data.permutation import Indices
 from truestep.engine.data.source import BatchSource, MadeBatch
@@ -119,6 +125,11 @@ class MixtureByNumber(BatchSource):
         for number, made in enumerate(self._mixed.made(epoch, start), start + 1):
             self._place = (epoch, number)
             yield made._replace(read=self._order.take_digest(epoch, number - 1))
+
+    @property
+    def why_endless(self) -> str:
+        """Why a pass of it has no end."""
+        return why_mixture_is_endless(self._draws.mixture)
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads."""

@@ -11,7 +11,12 @@ from truestep.core.errors import DataError
 from truestep.engine.batches import Making, batch_rows
 from truestep.engine.choices import Choice
 from truestep.engine.data.empty_batch import form_of_batch
-from truestep.engine.data.mixture import MixtureDraws, refuse_endless_evaluation, told_of_draws
+from truestep.engine.data.mixture import (
+    MixtureDraws,
+    refuse_endless_evaluation,
+    told_of_draws,
+    why_mixture_is_endless,
+)
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.permutation import Indices
@@ -195,6 +200,11 @@ class MixtureOfStreams(BatchSource):
         for batch in batches_to_device(batches(), self._device):
             first, state = waiting.pop(0)
             yield first._replace(batch=batch), state
+
+    @property
+    def why_endless(self) -> str:
+        """Why a pass of it has no end."""
+        return why_mixture_is_endless(self._draws.mixture)
 
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads."""

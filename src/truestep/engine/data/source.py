@@ -115,6 +115,11 @@ class BatchSource(SealedAttributes, ABC):
         """Return how many samples were drawn from each source of a mixture in this pass."""
         return {}
 
+    @property
+    def why_endless(self) -> str:
+        """Why a pass of it has no end, as the end of a sentence; "" where it has one, or nobody knows."""
+        return ""
+
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield what an evaluation reads; where a training stands in the same data is not touched."""
         return self.made(0)

@@ -14,6 +14,7 @@ from truestep.core.wording import counted
 from truestep.engine.choices import Choice
 from truestep.engine.data import stream_words as words
 from truestep.engine.data.empty_batch import form_of_batch
+from truestep.engine.data.endless import why_endless
 from truestep.engine.data.options import DataOptions
 from truestep.engine.data.ordering import describe_data_options
 from truestep.engine.data.randomness import SampleRandomness
@@ -116,8 +117,15 @@ class StreamSource(BatchSource):
         if not place.batches and self._share.rank == 0:
             warn_user(words.nothing_came(self._stream, epoch, self._options))
 
+    @property
+    def why_endless(self) -> str:
+        """Why a pass of it has no end."""
+        return why_endless(self._stream.data)
+
     def made_for_evaluation(self) -> Iterator[MadeBatch]:
         """Yield the batches of epoch 0; the place of a training that reads the same stream stays as it is."""
+        if why := self.why_endless:
+            raise DataError(words.ENDLESS_EVALUATION.format(why=why))
         place = StreamPlace(0, self._readers)
         made = (
             self._handed_out(own, place) for own in self._batches_of_this_rank(self._device_batches(place))

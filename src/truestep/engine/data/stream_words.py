@@ -147,3 +147,9 @@ def check_stream_options(stream: SampleStream, options: DataOptions, share: Rank
             f"batch_size={options.batch_size} with per_rank=True on {share.size} ranks: it is the number of all ranks together, so "
             f"some would never read a sample of theirs. Write batch_size={share.size} or more."
         )
+
+
+ENDLESS_EVALUATION = (
+    "net.evaluate was given data that has no end: {why}. Give it so many samples: "
+    "run.data(lambda: itertools.islice(rows(), 10_000), batch_size=64), where rows is what makes them."
+)

@@ -22,6 +22,11 @@ TELLING = re.compile(
     r"|eaddrinuse|waiting|recv|arch|required",
     re.IGNORECASE,
 )
+_NAMES_ERROR = re.compile(
+    r"error|exception|warning|traceback|fail|abort|fatal|panic|segfault|fault|killed|cannot|can't|must|invalid|expected|no such"
+    r"|not found|denied|refused|unable",
+    re.IGNORECASE,
+)
 _NO_DIGITS = str.maketrans("", "", "0123456789")
 _MESSAGE_LINES = 20  # a text this short without any exception is taken for a message
 
@@ -73,16 +78,17 @@ class _Sighting:
         return self.follows, not self.is_fatal, self.error is None, self.found.number
 
 
-def explain_log(text: str) -> ErrorLogReport:
-    """Explain the errors of a log, or of one message."""
+def explain_log(text: str, *, is_file: bool = False) -> ErrorLogReport:
+    """Explain the errors of a log, or of one message; a file that names no error is none, however short it is."""
     log = read_error_log(text)
-    sightings = sorted(_sightings(log), key=_Sighting.order)
+    may_be_message = not is_file or _NAMES_ERROR.search(text) is not None
+    sightings = sorted(_sightings(log, may_be_message=may_be_message), key=_Sighting.order)
     return ErrorLogReport(
         num_lines=len(log.lines), errors=tuple(map(_explain_sighting, sightings)), cut_at=log.cut_at
     )
 
 
-def _sightings(log: ErrorLog) -> list[_Sighting]:
+def _sightings(log: ErrorLog, *, may_be_message: bool) -> list[_Sighting]:
     """Return each error once, with the ranks that had it."""
     known = {id(each): match[0] for each in log.found if (match := recognise_error(each.crash))}
     once: dict[tuple[str, str], _Sighting] = {}
@@ -95,7 +101,7 @@ def _sightings(log: ErrorLog) -> list[_Sighting]:
     for each in _fatal(log, known):
         once[_key_of(each, known.get(id(each)))].is_fatal = True
     if not known:
-        for each in _lines_that_tell(log):
+        for each in _lines_that_tell(log, may_be_message=may_be_message):
             match = recognise_error(each.crash)
             once[match[0].name() if match else "", each.crash.title] = _Sighting(
                 each, match[0] if match else None, is_fatal=match is not None
@@ -122,7 +128,7 @@ def _key_of(each: ErrorInLog, error: type[Explainer] | None) -> tuple[str, str]:
     return (error.name(), "") if error else ("", each.crash.title.translate(_NO_DIGITS))
 
 
-def _lines_that_tell(log: ErrorLog) -> list[ErrorInLog]:
+def _lines_that_tell(log: ErrorLog, *, may_be_message: bool) -> list[ErrorInLog]:
     """Return the lines that name a known error without an exception; a lone message is one whatever it is."""
     telling = [error for error in explained_errors().values() if error.anywhere]
     ends = {each.number for each in log.found}  # these have a type, by which they are another error
@@ -136,7 +142,8 @@ def _lines_that_tell(log: ErrorLog) -> list[ErrorInLog]:
             if error not in found and error.search(line.text):
                 found[error] = ErrorInLog(Crash((), line.text.strip()), line.number, line.rank)
     if (
-        not found
+        may_be_message
+        and not found
         and not log.found
         and log.cut_at is None
         and 0 < sum(bool(line.text.strip()) for line in log.lines) <= _MESSAGE_LINES
