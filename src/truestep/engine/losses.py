@@ -298,26 +298,28 @@ def _check_shape(values: Tensor, num_examples: int | None) -> None:
                 "x[None]. If the loss is a mean over the batch, return the values themselves, or the mean without a dimension: "
                 "values.mean()."
             )
-        if (
-            values.ndim == 1
-            and num_examples is not None
-            and (shape := _rows_gone_apart(values, num_examples))
-        ):
-            raise LossError(
-                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. It was flattened, or "
-                f"places were picked, out of {shape}, which has the batch's {num_examples} rows. Leave the rows as they are, one "
-                "value per token or pixel, and say how each counts, padding with 0: ts.weighted(losses, mask)."
-            )
         if values.ndim == 1:
             raise LossError(
-                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. What is made beside a "
-                "batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be shorter. Where "
-                "the values are of other rows than the batch's, say so: ts.weighted(values)."
+                f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. "
+                f"{_of_other_rows(values, num_examples)}"
             )
         raise LossError(
             f"The loss has shape {tuple(values.shape)}, expected {expected}: one value per example. For one value per token "
             f"or pixel say how they count: ts.weighted(values, mask). {_within_an_example(values)}"
         )
+
+
+def _of_other_rows(values: Tensor, num_examples: int | None) -> str:
+    """Say how a loss comes to have another number of rows than the batch."""
+    if num_examples is not None and (shape := _rows_gone_apart(values, num_examples)):
+        return (
+            f"It was flattened, or places were picked, out of {shape}, which has the batch's {num_examples} rows. Leave the rows "
+            "as they are, one value per token or pixel, and say how each counts, padding with 0: ts.weighted(losses, mask)."
+        )
+    return (
+        "What is made beside a batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be "
+        "shorter. Where the values are of other rows than the batch's, say so: ts.weighted(values)."
+    )
 
 
 def _rows_gone_apart(values: Tensor, num_examples: int) -> tuple[int, ...]:

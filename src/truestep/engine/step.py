@@ -91,6 +91,9 @@ def prepare_gradients(
     measured = _measure(hooks, policy, gradients.tensors, sums)
     if policy.clip is not None:
         assert isinstance(measured, Tensor)
+        if policy.clip.may_draw:  # of the whole batch, and not of its last part
+            learner.context.draws.begin(0)
+            learner.context.random.set(learner.context.keys.of_clip(learner.context.step, learner.name))
         policy.clip.apply(gradients, measured)
     if weights.has_half:
         weights.put_back(gradients)

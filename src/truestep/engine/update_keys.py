@@ -5,6 +5,7 @@ import hashlib
 
 from truestep.core.random_streams import StepRandomKeys, random_key
 
+_CLIP = 0xC11B
 _DRAWS = 0xD4A5  # keeps the key of an update's draws apart from those of its micro-batches
 
 
@@ -31,6 +32,10 @@ class UpdateKeys:
     def of_draws(self, step: int) -> int:
         """Return the key of what the current update draws for examples, the same on all ranks."""
         return random_key(self._seed, step, self.count, _DRAWS)
+
+    def of_clip(self, step: int, name: str) -> int:
+        """Return the key of what this learner's clip draws in the current update, however its batch was split."""
+        return random_key(self._seed, step, self.count, _CLIP, _number_of(name))
 
 
 def _number_of(name: str) -> int:

@@ -65,14 +65,13 @@ class ReadingPiece:
         for node in self.nodes:
             for target, value in _assigned(node):
                 for each in _parts(target):
-                    is_member = isinstance(each, ast.Subscript) and not isinstance(each.slice, ast.Constant)
-                    if is_member and isinstance(each.value, _Place):
-                        yield (
-                            each.value,
-                            ast.Tuple([_loaded(each.value), *([value] if value else [])], ast.Load()),
-                        )
-                    else:
-                        yield each, value
+                    match each:
+                        case ast.Subscript(value=ast.Name() | ast.Attribute() as held, slice=where) if (
+                            not isinstance(where, ast.Constant)
+                        ):
+                            yield held, ast.Tuple([_loaded(held), *([value] if value else [])], ast.Load())
+                        case _:
+                            yield each, value
 
     def makes(self, target: ast.expr) -> set[str]:
         """Return what is written where this is the target."""
@@ -121,9 +120,8 @@ class ReadingPiece:
         for node in self.nodes:
             match node:
                 case ast.If(test=test) | ast.While(test=test):
-                    under = [
-                        each for each in self.written if id(each[0]) in {id(one) for one in ast.walk(node)}
-                    ]
+                    within = {id(each) for each in ast.walk(node)}
+                    under = [each for each in self.written if id(each[0]) in within]
                     yield _Edge(set().union(*(self.makes(each) for each, _ in under)), self.reads(test))
                 case ast.comprehension(target=target, iter=value):
                     yield _Edge(self.makes(target), self.reads(value))
@@ -131,9 +129,9 @@ class ReadingPiece:
                     held
                 ):
                     yield _Edge({self.text(held)}, self.reads(*given))
-        for target, value in self.written:
-            if value is not None:
-                yield _Edge(self.makes(target), self.reads(value))
+        for written, made in self.written:
+            if made is not None:
+                yield _Edge(self.makes(written), self.reads(made))
 
     def _is_data(self, node: ast.expr) -> bool:
         """Whether an object takes what its methods are given: one that holds a learner or a run is no data."""

@@ -29,7 +29,9 @@ def kept_weights(module: SourceModule) -> Iterator[KeptWeights]:
     for statement in module.all(ast.Assign):
         for left, right in _pairs(statement):
             name = dotted(left.value if isinstance(left, ast.Subscript) else left)
-            for node in _held(right) if name is not None else ():
+            if name is None:
+                continue
+            for node in _held(right):
                 if id(node) in calls and isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
                     yield KeptWeights(name, node, node.func.value)
                     break

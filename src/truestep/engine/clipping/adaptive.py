@@ -3,6 +3,7 @@
 Without Normalization", ICML 2021, equation 3)."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -26,6 +27,7 @@ class ClipAdaptive(Clip):
     ratio: float = 0.01
     min_weight_norm: float = 1e-3
     skip: tuple[str, ...] = ()
+    may_draw: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number("ts.ClipAdaptive", "ratio", self.ratio, example=0.01)

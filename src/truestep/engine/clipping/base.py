@@ -28,6 +28,9 @@ class Clip(ABC):
     takes_parts: ClassVar[bool] = False
     """Whether parts of gradients will do, as `strategy="fsdp"` has them: it asks for no more than each number, and the norm."""
 
+    may_draw: ClassVar[bool] = True
+    """Whether it may draw random numbers: these are keyed by the update then, and not the last part's."""
+
     @abstractmethod
     def apply(self, gradients: Gradients, norm: Tensor) -> None:
         """Clip `gradients` in place; `norm` is their total norm of order `norm_type`."""

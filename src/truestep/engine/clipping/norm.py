@@ -23,6 +23,7 @@ class ClipNorm(Clip):
     max_norm: float
     norm_type: float = 2.0
     takes_parts: ClassVar[bool] = True
+    may_draw: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number("ts.ClipNorm", "max_norm", self.max_norm, example=1.0)

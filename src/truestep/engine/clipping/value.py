@@ -17,6 +17,7 @@ class ClipValue(Clip):
 
     max_value: float
     takes_parts: ClassVar[bool] = True
+    may_draw: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_number("ts.ClipValue", "max_value", self.max_value, example=0.5)

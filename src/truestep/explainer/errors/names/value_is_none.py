@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
 import ast
+from typing import Any
 
 from truestep.explainer.evidence import made_at_line
 from truestep.explainer.explainer import Crash, Explainer, Match
@@ -55,7 +56,9 @@ class ValueIsNone(Explainer):
 def _best_of_run(crash: Crash) -> str | None:
     """Return `run.best`, as it is written, where the line asks for it and there is none; a run's own property runs no code else."""
     for each in crash.written(ast.Attribute):
-        owner = crash.user.lookup(each.value.id) if isinstance(each.value, ast.Name) and crash.user else None
+        owner: Any = (
+            crash.user.lookup(each.value.id) if isinstance(each.value, ast.Name) and crash.user else None
+        )
         is_run = type(owner).__module__ == "truestep.run.run" and type(owner).__name__ == "Run"
         if each.attr == "best" and is_run and owner.best is None:
             return ast.unparse(each)
