@@ -69,7 +69,8 @@ class SiblingCutTwice(SourceCheck):
 
 def _under_two_keys(module: SourceModule) -> Iterator[At]:
     """Report `{"steps": self.steps, "values": self.steps}` where there is a `self.values`, and `dict(a=a, b=a)` beside a b."""
-    for node in module.all(ast.Dict, ast.Call):
+    nodes: list[ast.Dict | ast.Call] = [*module.all(ast.Dict), *module.all(ast.Call)]
+    for node in nodes:
         given = dict(_entries(node))
         for key, value in given.items():
             named = (each for each in ast.walk(value) if isinstance(each, ast.Name | ast.Attribute))
