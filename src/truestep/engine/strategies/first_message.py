@@ -49,8 +49,9 @@ class RankHead(NamedTuple):
     def of_words(cls, words: Sequence[float]) -> "RankHead":
         """Return what was written as these words."""
         *halves, calls, draws = map(int, words)
-        whole = (upper * _HALF + lower for upper, lower in zip(halves[::2], halves[1::2], strict=True))
-        return cls(*whole, calls, bool(draws))
+        pairs = zip(halves[::2], halves[1::2], strict=True)
+        place, switches, examples, expected = (upper * _HALF + lower for upper, lower in pairs)
+        return cls(place, switches, examples, expected, calls, bool(draws))
 
 
 def num_head_numbers(size: int) -> int:
