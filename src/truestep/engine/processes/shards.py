@@ -87,7 +87,7 @@ def divided_over_ranks_by_name(values: Mapping[str, Any], likes: Mapping[str, An
 def divide_what_is_loaded(module: nn.Module) -> None:
     """Let a divided module take whole tensors by `load_state_dict`: each process has all of them, and keeps its part."""
     for each in module.modules():
-        each.register_load_state_dict_pre_hook(_divide_loaded)
+        each.register_load_state_dict_pre_hook(_divide_loaded)  # type: ignore[no-untyped-call]
 
 
 def _divide_loaded(module: nn.Module, state: dict[str, Any], prefix: str, *_: Any) -> None:

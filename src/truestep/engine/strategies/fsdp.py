@@ -69,10 +69,7 @@ class Fsdp:
         for root in fsdp_roots(module):
             for unit in [*fsdp_blocks(root), root]:
                 divided: Any = fully_shard(unit, mesh=mesh, mp_policy=policy, reshard_after_forward=True)
-                # Sums, where torch divides by the number of processes: each backward is seeded with one over the whole batch.
-                divided.set_gradient_divide_factor(1.0)
-                divided.set_force_sum_reduction_for_comms(enable=True)
-                divided.set_reduce_scatter_unused_params(True)
+                _sum_gradients(divided)
                 calls.watch(unit)
         divide_what_is_loaded(module)
 
@@ -92,6 +89,13 @@ class Fsdp:
     def close(self) -> None:
         """Give batch normalisations back; the weights stay divided."""
         unshare_rank_statistics(self._norms)
+
+
+def _sum_gradients(divided: Any) -> None:
+    # where torch divides by the number of processes: each backward is seeded with one over the whole batch
+    divided.set_gradient_divide_factor(1.0)
+    divided.set_force_sum_reduction_for_comms(enable=True)
+    divided.set_reduce_scatter_unused_params(True)
 
 
 def _refuse_parameters(module: nn.Module) -> None:
