@@ -743,3 +743,43 @@ for x, y in loader:
 )
 def test_probabilities_for_a_criterion_of_ones_own(lines: str, severities: list[Severity]) -> None:
     assert told("LOSS002", OUTPUTS.replace("LINES", lines)) == severities
+
+
+# ── EVAL039: a count that each batch gives anew ───────────────────────────────────────────────
+
+COUNTED = """
+net = nn.Linear(3, 3)
+def evaluate():
+    right, total = 0, 0
+    shown = []
+    for x, y in loader:
+        p = net(x).argmax(1)
+        total += len(y)
+        LINES
+    LAST
+evaluate()
+"""
+SHARE = "return right / len(loader.dataset)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "last", "severities"),
+    [
+        ("right = (p == y).sum().item()", SHARE, [BUG]),
+        ("right = (p == y).sum().item()", "return 100 * right / total", [BUG]),
+        ("right = torch.sum(p == y)", SHARE, [BUG]),
+        ("right = p.eq(y).sum()", "acc = float(right) / len(test.dataset)\n    return acc", [BUG]),
+        ("right = p.eq(y.view_as(p)).float().sum().item()", "print(right * 100 / total)", [BUG]),
+        ("right += (p == y).sum().item()", SHARE, []),
+        ("right = right + (p == y).sum().item()", SHARE, []),
+        ("right = (p == y).sum().item()\n        shown.append(right)", "return sum(shown) / total", []),
+        ("right = (p == y).sum().item()", "return right / len(y)", []),
+        ("right = (p == y).sum().item()", "return right", []),
+        ("right = (p == y).sum().item()\n        break", SHARE, []),
+        ("right = count(p, y)", SHARE, []),
+        ("right = (p == y).sum().item()", f"right = everything()\n    {SHARE}", []),
+    ],
+)
+def test_a_count_that_each_batch_gives_anew(lines: str, last: str, severities: list[Severity]) -> None:
+    text = COUNTED.replace("LINES", lines).replace("LAST", last)
+    assert told("EVAL039", text) == severities
