@@ -68,8 +68,9 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
 def _made_by(module: SourceModule, given: ast.expr) -> AbstractSet[str | None]:
     """Return what made the input last; of a criterion's parameter what made what every call in sight gives for it."""
     function = module.scope(given)
-    bound = module.names.bindings(given) if isinstance(given, ast.Name) else []
-    if not isinstance(function, Function) or [each.how for each in bound] != ["parameter"]:
+    if not isinstance(given, ast.Name) or not isinstance(function, Function):
+        return last_operations(module, given)
+    if [each.how for each in module.names.bindings(given)] != ["parameter"]:
         return last_operations(module, given)
     known = module.functions
     calls = [
