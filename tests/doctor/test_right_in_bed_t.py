@@ -363,7 +363,9 @@ def test_a_drop_that_comes_one_epoch_early(made: str, severity: Severity) -> Non
         ("total_loss = torch.mul(-gt, z[ya, xa] - z[yb, xb])", []),
         ("total_loss = (z[ya, xa] - z[yb, xb]).abs()", []),
         ("total_loss = torch.log(1 + torch.exp(z[ya, xa]))", []),
+        ("first = z[ya, xa]\nsecond = z[yb, xb]\ntotal_loss = torch.mul(-gt, (first - second))", []),
         ("total_loss = F.mse_loss(a, b)", [BUG]),
+        ("ya = t['y'][i, 0]\nxa = t['x'][i, 0]\nz1 = z[ya, xa]\ntotal_loss = -gt * (z1 - 1)", [BUG]),
         ("total_loss = torch.mul(F.mse_loss(a, b), 3)", [BUG]),
         ("total_loss = torch.zeros(())\ntotal_loss = total_loss + F.mse_loss(a, b)", [BUG]),
         ("total_loss = torch.zeros(3).sum()", [BUG]),
@@ -680,3 +682,106 @@ def test_a_loader_that_its_caller_leaves(
 def test_a_loader_that_comments_alone_name(loop: str, severities: list[Severity]) -> None:
     text = f"train_loader = DataLoader(a, 8, drop_last=True)\ntest_loader = DataLoader(b, 8, drop_last=True)\n{loop}"
     assert told("DATA002", text) == severities
+
+
+@pytest.mark.parametrize(
+    ("taken", "severities"),
+    [("train_loader, _ = loaders()", []), (f"{TAKE}\nprint(len(test_loader))", [RISK])],
+)
+def test_a_loader_that_the_file_leaves(taken: str, severities: list[Severity]) -> None:
+    text = MADE[: MADE.index("def main")].replace("RETURN", TWO)
+    text += f"net = nn.Linear(3, 3)\n{taken}\nfor x, y in train_loader:\n    F.mse_loss(net(x), y).backward()"
+    assert told("DATA019", text) == severities
+
+
+# ── LOSS002: what reaches the loss by a criterion of one's own ────────────────────────────────
+
+OUTPUTS = """
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+    def forward(self, x):
+        return torch.sigmoid(self.fc(x))
+class Raw(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.fc = nn.Linear(3, 1)
+    def forward(self, x):
+        return self.fc(x)
+class Dice(nn.Module):
+    def __init__(self, weight=1.0):
+        super().__init__()
+        self.weight = weight
+    def forward(self, out, y):
+        dice = (out * y).sum() / (out + y).sum()
+        return self.weight * F.binary_cross_entropy_with_logits(out, y) + 1 - dice
+def measure(out, y, raw=None):
+    return F.binary_cross_entropy_with_logits(out, y)
+net, raw, criterion = Net(), Raw(), Dice()
+for x, y in loader:
+    LINES
+    loss.backward()
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        ("out = net(x)\n    loss = criterion(out, y)", [BUG]),
+        ("loss = criterion(net(x), y)", [BUG]),
+        ("loss = Dice(0.5)(net(x), y)", [BUG]),
+        ("loss = measure(net(x), y)", [BUG]),
+        ("loss = measure(y=y, out=raw(x).sigmoid())", [BUG]),
+        ("loss = criterion(net(x), y) + measure(torch.sigmoid(raw(x)), y)", [BUG, BUG]),
+        ("loss = criterion(raw(x), y)", []),
+        ("loss = measure(raw(x), y)", []),
+        ("loss = measure(net(x), y) + measure(raw(x), y)", []),
+        ("loss = measure(unknown(x), y)", []),
+        ("loss = measure(torch.logit(net(x)), y)", []),
+        ("loss = measure(*pair(net(x), y))", []),
+        ("loss = F.mse_loss(net(x), y)", []),
+    ],
+)
+def test_probabilities_for_a_criterion_of_ones_own(lines: str, severities: list[Severity]) -> None:
+    assert told("LOSS002", OUTPUTS.replace("LINES", lines)) == severities
+
+
+# ── EVAL039: a count that each batch gives anew ───────────────────────────────────────────────
+
+COUNTED = """
+net = nn.Linear(3, 3)
+def evaluate():
+    right, total = 0, 0
+    shown = []
+    for x, y in loader:
+        p = net(x).argmax(1)
+        total += len(y)
+        LINES
+    LAST
+evaluate()
+"""
+SHARE = "return right / len(loader.dataset)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "last", "severities"),
+    [
+        ("right = (p == y).sum().item()", SHARE, [BUG]),
+        ("right = (p == y).sum().item()", "return 100 * right / total", [BUG]),
+        ("right = torch.sum(p == y)", SHARE, [BUG]),
+        ("right = p.eq(y).sum()", "acc = float(right) / len(test.dataset)\n    return acc", [BUG]),
+        ("right = p.eq(y.view_as(p)).float().sum().item()", "print(right * 100 / total)", [BUG]),
+        ("right += (p == y).sum().item()", SHARE, []),
+        ("right = right + (p == y).sum().item()", SHARE, []),
+        ("right = (p == y).sum().item()\n        shown.append(right)", "return sum(shown) / total", []),
+        ("right = (p == y).sum().item()", "return right / len(y)", []),
+        ("right = (p == y).sum().item()", "return right", []),
+        ("right = (p == y).sum().item()\n        break", SHARE, []),
+        ("right = count(p, y)", SHARE, []),
+        ("right = (p == y).sum().item()", f"right = everything()\n    {SHARE}", []),
+    ],
+)
+def test_a_count_that_each_batch_gives_anew(lines: str, last: str, severities: list[Severity]) -> None:
+    text = COUNTED.replace("LINES", lines).replace("LAST", last)
+    assert told("EVAL039", text) == severities

@@ -178,9 +178,10 @@ def is_generator(module: SourceModule, trace: Trace, forward: TraceEvent) -> boo
     loops = trace.learning_loops()
     if len({step.subject for loop in loops for step in loop.steps}) < 2:
         return False
-    applied = [event for loop in loops for event in loop.of("forward") if isinstance(event.node, ast.Call)]
+    applied = [event for loop in loops for event in loop.of("forward")]
     mine = [event.node for event in applied if event.subject == forward.subject]
-    judged = [each for event in applied if event.subject != forward.subject for each in given_to(event.node)]
+    others = [event.node for event in applied if event.subject != forward.subject]
+    judged = [part for each in others if isinstance(each, ast.Call) for part in given_to(each)]
     return any(call in mine for each in judged for call in behind(module, each))
 
 

@@ -350,7 +350,7 @@ def _is_name_unread(module: SourceModule, target: ast.expr, depth: int) -> bool:
     scope = home.scope(target)
     if not isinstance(target, ast.Name) or home.names.owner(target.id, scope) is not scope:
         return False
-    if not isinstance(scope, Function) and (depth == 0 or module.program.is_imported(home)):
+    if not isinstance(scope, Function) and (depth == 0 or home.program.is_imported()):
         return False  # a part of a manual has no loop
     return all(is_left_aside(module, each, depth + 1) for each in _reads_in(home, target.id, scope))
 

@@ -11,7 +11,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of, receiver_of
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
-from truestep.doctor.source.values import value_origins
+from truestep.doctor.source.values import constant, value_origins
 
 _SIZED = operations(shape="sized counted")
 _SAME_SHAPE = operations(shape="same broadcast")
@@ -62,18 +62,21 @@ class ScalarIndexed(SourceCheck):
 def _has_dimension(module: SourceModule, loss: ast.expr, depth: int = 0) -> bool:
     """Tell a total that begins as `torch.zeros(1)`, whatever is added to it, and what is computed of rows of a tensor."""
     if isinstance(loss, ast.Subscript) and isinstance(loss.slice, ast.Tuple):
-        return all(isinstance(each, ast.Name) for each in loss.slice.elts)  # rows at pairs of indices
+        return all(_is_of_several(module, each) for each in loss.slice.elts)  # rows at pairs of indices
+    given = module.definitions(loss) if isinstance(loss, ast.Name) else []
+    if any(isinstance(each, ast.Subscript) and _has_dimension(module, each, depth + 1) for each in given):
+        return True
     for value in [loss] if isinstance(loss, ast.BinOp) else value_origins(module, loss):
         match value:
             case ast.BinOp(left=left, right=right):
                 parts = [left, right]
-            case ast.Call(func=function, args=given):
+            case ast.Call(func=function, args=args):
                 name = method_of(value) or last_part(function)
                 if name in _SIZED or name.endswith("Tensor"):
-                    return bool(given) and not _is_empty(given[0])
+                    return bool(args) and not _is_empty(args[0])
                 receiver = receiver_of(value)
                 methods = [receiver] if receiver is not None and module.qualify(function) is None else []
-                parts = [*methods, *given] if name == "Variable" or name in _SAME_SHAPE else []
+                parts = [*methods, *args] if name == "Variable" or name in _SAME_SHAPE else []
             case ast.Subscript():
                 parts = [value]
             case _:
@@ -81,6 +84,16 @@ def _has_dimension(module: SourceModule, loss: ast.expr, depth: int = 0) -> bool
         if any(_has_dimension(module, each, depth + 1) for each in parts):
             return True
     return False
+
+
+def _is_of_several(module: SourceModule, index: ast.expr) -> bool:
+    """Tell indices by a name, unless that is one place of a table: `rows = table[i, 0]`."""
+    made = [each for each in module.definitions(index) if isinstance(each, ast.Subscript)]
+    parts = [part for each in made for part in getattr(each.slice, "elts", [each.slice])]
+    one = bool(parts) and all(not isinstance(each, ast.Slice) for each in parts)
+    return isinstance(index, ast.Name) and not (
+        one and any(isinstance(constant(each), int) for each in parts)
+    )
 
 
 def _is_empty(size: ast.expr) -> bool:

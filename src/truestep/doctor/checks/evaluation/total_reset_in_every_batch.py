@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, stored_in
+from truestep.doctor.source.names import dotted, stored_in, walk
 from truestep.doctor.source.values import constant
 
 
@@ -33,7 +33,7 @@ class TotalResetInEveryBatch(SourceCheck):
     """
 
     code = "EVAL039"
-    words = ("+=",)
+    words = ("+=", "sum(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `x = 0` at the top of a loop's body that also adds to x, where x is read behind the loop alone."""
@@ -46,6 +46,56 @@ class TotalResetInEveryBatch(SourceCheck):
             ]
             if len(resets) == 1 and not _leaves(module, loop) and _is_read_behind(module, loop, name, added):
                 yield At(resets[0], f"{name!r} is set back in each turn of the loop that adds to it.")
+        for given in module.all(ast.Assign) if "torch" in module.text else ():
+            loop = module.loop(given)
+            if isinstance(loop, ast.For) and _is_count_of_last(module, loop, given):
+                name = dotted(given.targets[0])
+                yield At(
+                    given, f"{name!r} is given anew in each turn: behind the loop it is the last batch's."
+                )
+
+
+def _is_count_of_last(module: SourceModule, loop: ast.For, given: ast.Assign) -> bool:
+    """Tell `right = (p == y).sum()` where `right = 0` stands before the loop, and a total of all batches divides it behind."""
+    target = given.targets[0]
+    if (
+        not isinstance(target, ast.Name)
+        or module.scope(loop) is not module.scope(given)
+        or _leaves(module, loop)
+    ):
+        return False
+    same = [
+        each for each in module.stores if stored_in(each) is not None and dotted(stored_in(each)) == target.id
+    ]
+    same = [each for each in same if each is not given and module.scope(each) is module.scope(loop)]
+    reads = [each for each in module.reads(target.id) if module.scope(each) is module.scope(loop)]
+    begins = [each for each in same if each.lineno < loop.lineno and _sets_back(each, target.id)]
+    if not begins or not _counts(given.value) or given not in _block(loop.body):
+        return False
+    if any(loop in module.ancestors(each) for each in [*same, *reads]):
+        return False
+    behind = [each for each in reads if each.lineno > (loop.end_lineno or loop.lineno)]
+    behind = [each for each in behind if not _is_stored_between(module, loop, target.id, each)]
+    return any(_is_of_all(module, loop, each) for each in behind)
+
+
+def _counts(value: ast.expr) -> bool:
+    """Tell `(p == y).sum().item()`: how many are equal."""
+    calls = [each.func for each in walk(value) if isinstance(each, ast.Call)]
+    names = {each.attr for each in calls if isinstance(each, ast.Attribute)}
+    equal = any(isinstance(each, ast.Compare) and isinstance(each.ops[0], ast.Eq) for each in walk(value))
+    return "sum" in names and (equal or "eq" in names)
+
+
+def _is_of_all(module: SourceModule, loop: ast.For, read: ast.expr) -> bool:
+    """Tell `right / len(loader.dataset)` and `right / total`, to which the loop adds."""
+    for each in module.ancestors(read):
+        if isinstance(each, ast.BinOp) and isinstance(each.op, ast.Div) and read in walk(each.left):
+            added = {dotted(one.target) for one in module.inside(loop, ast.AugAssign)}
+            parts = list(walk(each.right))
+            whole = any(isinstance(one, ast.Attribute) and one.attr == "dataset" for one in parts)
+            return whole or any(dotted(one) in added for one in parts if isinstance(one, ast.Name))
+    return False
 
 
 def _block(body: list[ast.stmt]) -> Iterator[ast.stmt]:

@@ -3,14 +3,18 @@
 
 from __future__ import annotations
 
+import ast
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.source.activations import without_activation
+from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Function
 from truestep.doctor.source.rewriting import Edits
 from truestep.doctor.source.uses import is_unread
 from truestep.doctor.source.values import argument, last_operations
@@ -45,7 +49,7 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
         """Report one whose input was made by sigmoid or softmax on every path."""
         for call in losses_of(module, "binary_cross_entropy_with_logits"):
             given = argument(call, 0, "input")
-            operations = last_operations(module, given) if given is not None else set()
+            operations = _made_by(module, given) if given is not None else set()
             if operations and operations <= {"sigmoid", "softmax"} and not is_unread(module, call):
                 yield At(call, "The input is the result of a sigmoid already: this loss takes raw logits.")
 
@@ -59,3 +63,24 @@ class SigmoidBeforeBceWithLogits(SourceCheck, Watcher):
         if loss.name == "binary_cross_entropy_with_logits" and made.operation in ("sigmoid", "softmax"):
             text = f"The input is the result of {made.told} already."
             yield Observation(loss.place, text, evidence=made.evidence())
+
+
+def _made_by(module: SourceModule, given: ast.expr) -> AbstractSet[str | None]:
+    """Return what made the input last; of a criterion's parameter what made what every call in sight gives for it."""
+    function = module.scope(given)
+    if not isinstance(given, ast.Name) or not isinstance(function, Function):
+        return last_operations(module, given)
+    if [each.how for each in module.names.bindings(given)] != ["parameter"]:
+        return last_operations(module, given)
+    known = module.functions
+    calls = [
+        each
+        for file in module.program.linked
+        for each in file.all(ast.Call)
+        if (known.target(each) or known.applied(each)) is function
+    ]
+    values = [(call, argument_for(function, call, given.id)) for call in calls]
+    made = [
+        last_operations(module.home(call), value) if value is not None else {None} for call, value in values
+    ]
+    return frozenset().union(*(each or {None} for each in made))
