@@ -193,10 +193,10 @@ def _by_beginning(pairs: Mapping[str, str], found: Iterable[str]) -> str:
 
 def _beginnings(pairs: Mapping[str, str]) -> tuple[str, str]:
     """Return by which beginnings the two names of all pairs differ; two empty ones where they differ in more."""
-    found = set()
+    found: set[tuple[str, str]] = set()
     for other, name in pairs.items():
         one, two = other.split("."), name.split(".")
         while one and two and one[-1] == two[-1]:
             one, two = one[:-1], two[:-1]
-        found.add(tuple("".join(f"{part}." for part in parts) for parts in (one, two)))
+        found.add(("".join(f"{part}." for part in one), "".join(f"{part}." for part in two)))
     return next(iter(found)) if len(found) == 1 else ("", "")
