@@ -72,8 +72,9 @@ def _trains_nothing(module: SourceModule, node: ast.AST) -> bool:
 
 
 def _convolves(module: SourceModule) -> bool:
-    """Tell whether the program has a convolution, which is all that the tuner tunes, or asks a library of vision for one."""
-    return any(_CONVOLVES.search(each.text) for each in module.program.linked)
+    """Tell whether the program may have a convolution, all that is tuned: its training is out of sight, or it names one."""
+    texts = [each.text for each in module.program.linked]
+    return not any("backward" in each for each in texts) or any(map(_CONVOLVES.search, texts))
 
 
 def _may_both_be(module: SourceModule, first: ast.Assign, second: ast.Assign) -> bool:
