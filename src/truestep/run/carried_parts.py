@@ -130,7 +130,7 @@ class PartReceiver:
                 dist.recv(data, group_src=rank, group=self._group)
             if self._error is None:
                 try:
-                    part.take(kind, memoryview(data.numpy()))
+                    part.take(kind, data.numpy().data)
                 except OSError as error:
                     self._error = error
             if kind == _END:
