@@ -294,9 +294,9 @@ def test_values_under_their_own_names_are_not(given):
 
 @pytest.mark.parametrize(("filled", "mean"), OTHER_PART)
 def test_a_mean_of_the_other_part_is_told(filled, mean):
-    assert told("LOSS059", MEANS.replace("FILLED", filled).replace("MEAN", mean)) == [Severity.RISK]
+    assert told("LOSS060", MEANS.replace("FILLED", filled).replace("MEAN", mean)) == [Severity.RISK]
 
 
 @pytest.mark.parametrize(("filled", "mean"), SAME_PART)
 def test_a_mean_of_what_is_left_is_not(filled, mean):
-    assert not told("LOSS059", MEANS.replace("FILLED", filled).replace("MEAN", mean))
+    assert not told("LOSS060", MEANS.replace("FILLED", filled).replace("MEAN", mean))

@@ -17,49 +17,6 @@ def indented(lines: str, by: str = "    ") -> str:
     return "\n".join(by + each for each in lines.split("\n"))
 
 
-# ── MEM001: a total of one pass, whose graphs backward has freed ──────────────────────────────
-
-NET = """
-net = nn.Linear(3, 3)
-opt = torch.optim.SGD(net.parameters(), 0.1)
-loader = DataLoader(data, 8)
-"""
-STEP = "loss = F.mse_loss(net(x), y)\nloss.backward()\nopt.step()\nopt.zero_grad()"
-PASS = f"for x, y in loader:\n{indented(STEP)}\n    total += loss"
-RANGE = PASS.replace("in loader", "in [data[i] for i in range(9)]")
-IN_EPOCHS = f"for epoch in range(9):\n    total = 0\n{indented(PASS)}\n    LAST"
-IN_CALL = f"def train():\n    total = torch.zeros(())\n{indented(PASS)}\n    LAST\nfor epoch in range(9):\n    losses = train()"
-
-
-@pytest.mark.parametrize(
-    ("lines", "severity"),
-    [
-        (IN_EPOCHS.replace("LAST", "print(total)"), RISK),
-        (IN_EPOCHS.replace("LAST", "losses.append(total.item())"), RISK),
-        (IN_EPOCHS.replace("LAST", "mean = total / len(loader)\n    print(f'{mean:.3f}')"), RISK),
-        (IN_EPOCHS.replace("LAST", "if total < best:\n        best = total.item()"), RISK),
-        (IN_EPOCHS.replace("LAST", "bar.set_description('{}'.format(total / 9))"), RISK),
-        (IN_EPOCHS.replace("total += loss", "total = total + loss * len(x)").replace("LAST", "pass"), RISK),
-        (IN_CALL.replace("LAST", "return total.item() / 9"), RISK),
-        (IN_CALL.replace("LAST", "return float(total)"), RISK),
-        (
-            IN_CALL.replace("in loader", "in range(9)").replace("x, y", "i").replace("LAST", "print(total)"),
-            RISK,
-        ),
-        (f"total = 0\n{PASS}", BUG),
-        (f"total = 0\nfor epoch in range(9):\n{indented(PASS)}\n    print(total)", BUG),
-        (IN_EPOCHS.replace("LAST", "losses.append(total)"), BUG),
-        (IN_EPOCHS.replace("LAST", "mean = total / 9\n    losses.append(mean)"), BUG),
-        (IN_EPOCHS.replace("backward()", "backward(retain_graph=True)").replace("LAST", "pass"), BUG),
-        (IN_CALL.replace("LAST", "return total"), BUG),
-        (IN_CALL.replace("total = torch.zeros(())", "global total").replace("LAST", "pass"), BUG),
-        (f"def main():\n    total = 0\n{indented(RANGE)}\n    print(total)\nmain()", BUG),
-    ],
-)
-def test_a_total_of_one_pass(lines: str, severity: Severity) -> None:
-    assert told("MEM001", NET + lines) == [severity]
-
-
 # ── EVAL002: a generator's samples, a look at a fresh network, dropout of another class ───────
 
 GAN = """

@@ -43,7 +43,8 @@ def run_example(code, thorough=False, probe=False):
 
     The three probes fork three children each time: good examples of all checks and their own have them, what else runs has none.
     """
-    options = WatchOptions(CheckSelection(ignore=("REL",)), probe=probe, thorough=thorough)
+    selection = CheckSelection(ignore=("REL",), preview=True)
+    options = WatchOptions(selection, probe=probe, thorough=thorough)
     with Watch(options) as watched, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch warns of some of these itself
         names = {"__name__": "__example__"}

@@ -114,7 +114,7 @@ from transformers.trainer_callback import CallbackHandler
 handler = CallbackHandler([ts.lightning.ExactResume("exact")], None, None, None, None)
 try:
     handler.on_init_end(None, None, None)
-except ts.OptionError as error:
+except AttributeError as error:
     print(error)
 """
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from inspect import isfunction, ismethod
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from truestep.core.frames import warn_user
@@ -18,9 +19,9 @@ _DEEPEST = 4  # names that are made of names
 
 def tell_of_class_numbers(values: Callable[[Any], Any], result: Any) -> None:
     """Warn where what a function returned are whole numbers above 1, and its source returns an argmax as it is."""
-    if not isinstance(result, Tensor) or result.ndim == 0 or not result.numel() or result.is_complex():
+    if not isinstance(result, Tensor) or result.ndim == 0 or not result.numel():
         return
-    if not bool((result == result.round()).all()) or result.max() <= 1:
+    if result.dtype == torch.bool or result.is_complex() or bool((result % 1).any()) or result.max() <= 1:
         return
     function = _written(values)
     if function is not None and any(_is_choice(each, function) for each in _returned(function)):

@@ -44,7 +44,7 @@ class LoopReadAhead:
 
 def refuse_loop_without_body(call: str, item: str) -> None:
     """Raise an OptionError where a statement asks for a loop and goes through none."""
-    if call_is_dropped():
+    if call_is_dropped("truestep.run.", "truestep.core."):
         raise OptionError(
             f"{call} gives what a loop goes through, and this line does nothing with it: no body runs. Write for {item} in {call}:"
         )

@@ -120,7 +120,7 @@ def test_samples_are_not_evaluated_as_batches(net, made):
 
 @pytest.mark.parametrize("name", ["imdb", "test.csv"])
 def test_a_name_is_not_evaluated(net, name):
-    with pytest.raises(ts.OptionError, match="a name and not data"):
+    with pytest.raises(ts.OptionError, match="and not data"):
         net.evaluate(lambda batch: net(batch)[:, 0], name)
 
 

@@ -105,7 +105,7 @@ class Frame:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        ("train.csv", "a name and not data"),
+        ("train.csv", "the name of a file and not data"),
         (3, "data is an int, which is none of"),
         (None, "data is a NoneType"),
         (NoLength(), "has __getitem__ but no __len__"),

@@ -41,8 +41,11 @@ class RankSwitches:
 
     @property
     def _compares_weights(self) -> bool:
+        """Whether this update does: on a device the first alone, as the host waits for what it reads there."""
         step = self._world.step
-        return step > 0 and step & (step - 1) == 0 and bool(self._whole)
+        if step < 2 or not all(parameter.is_cpu for _, parameter in self._whole):
+            return step == 1 and bool(self._whole)
+        return step & (step - 1) == 0 and bool(self._whole)
 
     @torch.no_grad()
     def _sums(self) -> Tensor:

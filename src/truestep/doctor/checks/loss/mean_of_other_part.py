@@ -5,23 +5,12 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted
 from truestep.doctor.source.values import argument, behind, constant
 
-_SUMS = (
-    "sum",
-    "reduce",
-    "rearrange",
-    "nansum",
-    "squeeze",
-    "flatten",
-    "view",
-    "reshape",
-    "float",
-    "mean",
-    "to",
-)
+_SUMS = operations(numbers="kept home moved averaged") | {"reduce", "rearrange"}
 _COUNTS = ("sum", "count_nonzero")
 _FILLS = ("masked_fill", "masked_fill_")
 _MOST_STEPS = 12
@@ -50,7 +39,7 @@ class MeanOfOtherPart(SourceCheck):
     Evidence: lucidrains/voicebox-pytorch 0af43d09 voicebox_pytorch/voicebox_pytorch.py:548.
     """
 
-    code = "LOSS059"
+    code = "LOSS060"
     is_preview = True
     words = ("masked_fill", "where")
 

@@ -10,7 +10,7 @@ from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, last_part, walk
+from truestep.doctor.source.names import Function, dotted, walk
 from truestep.doctor.source.once_for_each_batch import is_once_for_each_batch, outlives_its_call
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.rewriting import Edits, inserted_behind
@@ -19,7 +19,6 @@ from truestep.doctor.source.values import argument, literal, seen_through
 Around = ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef  # what runs again and again
 _DEEP = 3  # sums of sums
 _LERP = 3  # arguments of torch.lerp
-_KEEPS = frozenset(("append", "appendleft", "extend", "insert", "add", "put", "update", "setdefault"))
 _FEW = 100  # graphs that no memory notices, once their step is over
 
 
@@ -70,10 +69,8 @@ class LossSummedWithGraph(SourceCheck):
                 what = "added to a total" if is_total else "put in a list"
                 told = dotted(stored) or ast.unparse(stored)
                 is_short = _is_kept_for_few(module, loop) or _is_emptied(module, node, loop)
-                severity = QUESTION if is_short else RISK
-                if is_total and not _is_of_one_pass(module, node, loop):
-                    severity = BUG
-                yield At(node, f"{told!r} is {what} with its graph.", severity)
+                in_list = QUESTION if is_short else RISK
+                yield At(node, f"{told!r} is {what} with its graph.", BUG if is_total else in_list)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it, where no other branch gives the total a value with a graph."""
@@ -179,65 +176,6 @@ def _is_kept_for_few(module: SourceModule, loop: Around) -> bool:
     return is_outer and module.loop(loop) is None and isinstance(end, int) and end <= _FEW
 
 
-def _is_of_one_pass(module: SourceModule, node: ast.AST, loop: Around) -> bool:
-    """Tell a total that begins anew with each pass over the data, of losses whose tensors backward has freed.
-
-    What is left of each graph is small (160 KB for 150 layers, 5 KB for three, torch 2.13), and goes with the total.
-    """
-    total, scope = _holder(node), module.scope(node)
-    name = dotted(total) if total is not None else None
-    if name is None or isinstance(loop, Function) or _keeps_buffers(module, loop):
-        return False
-    around = [each for each in module.ancestors(loop) if isinstance(each, (ast.For, ast.While))]
-    around = [each for each in around if module.scope(each) is scope]
-    if not any(_begins_in(module, name, each, loop) for each in around) and (
-        around or not isinstance(total, ast.Name) or not _is_of_call(module, total, loop)
-    ):
-        return False
-    reads = [each for each in module.reads(name) if module.scope(each) is scope]
-    return all(_goes_soon(module, each) for each in reads if loop not in module.ancestors(each))
-
-
-def _keeps_buffers(module: SourceModule, loop: Around) -> bool:
-    """Tell `loss.backward(retain_graph=True)`, which frees nothing."""
-    kept = [each for call in module.inside(loop, ast.Call) for each in call.keywords]
-    kept = [each for each in kept if each.arg in ("retain_graph", "create_graph")]
-    return any(literal(module, each.value) is not False for each in kept)
-
-
-def _begins_in(module: SourceModule, name: str, around: ast.AST, loop: Around) -> bool:
-    """Tell whether a loop gives a total its first value, outside of the loop that adds to it."""
-    given = [each for each in module.inside(around, ast.Assign) if name in map(dotted, each.targets)]
-    return any(loop not in module.ancestors(each) and _added(each) is None for each in given)
-
-
-def _is_of_call(module: SourceModule, total: ast.Name, loop: Around) -> bool:
-    """Tell a variable of a function that goes once through a loader, or that is called again and again."""
-    function = module.scope(total)
-    if not isinstance(function, Function) or module.names.owner(total.id, function) is not function:
-        return False
-    counted = not isinstance(loop, ast.For) or any(dotted(each) == "range" for each in walk(loop.iter))
-    again = any(module.home(each).loop(each) is not None for each in module.functions.callers(function))
-    return again or not counted
-
-
-def _goes_soon(module: SourceModule, read: ast.expr, depth: int = 0) -> bool:
-    """Tell a use of a total that keeps none of its graph: printed, compared, made a number, or given to such a name."""
-    statement = module.statement(read)
-    match statement:
-        case ast.Expr(value=ast.Call(func=function, args=given)) if last_part(function) in _KEEPS:
-            return all(_is_number(module, read, each) for each in given if read in walk(each))
-        case ast.Expr(value=ast.Call()):
-            return True
-        case ast.If() | ast.While() | ast.Assert():
-            return True
-        case ast.Assign(targets=[ast.Name(id=name)]) if depth < _DEEP:
-            same = [each for each in module.reads(name) if module.scope(each) is module.scope(read)]
-            if not _is_number(module, read, statement):
-                return all(_goes_soon(module, each, depth + 1) for each in same if each is not read)
-    return _is_number(module, read, statement)
-
-
 def _is_of_program(module: SourceModule, append: ast.Call) -> bool:
     """Tell `meter.append(loss)`, or that of an item, of a class of the program: what it keeps is its own affair."""
     holder = append.func.value if isinstance(append.func, ast.Attribute) else append
@@ -260,7 +198,7 @@ def _has_lost_graph(module: SourceModule, value: ast.expr, name: str | None) -> 
     return loses_graph(value) or (bool(uses) and all(_is_number(module, each, value) for each in uses))
 
 
-def _is_number(module: SourceModule, use: ast.expr, whole: ast.AST) -> bool:
+def _is_number(module: SourceModule, use: ast.expr, whole: ast.expr) -> bool:
     """Tell whether a call around a use of a loss, within an expression, leaves the graph behind."""
     around = [use]
     while around[-1] is not whole and isinstance(above := module.parents[around[-1]], ast.expr):

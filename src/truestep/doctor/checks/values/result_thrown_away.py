@@ -28,11 +28,7 @@ _REDUCED = operations(numbers="averaged reduced")
 _NOT_OF_OPERATIONS = frozenset(("KeyboardInterrupt", "SystemExit", "GeneratorExit", "StopIteration"))
 _NOTED = 4  # values that a page shows and drops
 _REORDERS = ("sort", "reverse")
-_NEW_TENSORS = frozenset(
-    f"torch.{each}{like}"
-    for each in ("zeros", "ones", "empty", "full", "rand", "randn")
-    for like in ("", "_like")
-)
+_NEW_TENSORS = {f"torch.{each}" for each in operations(numbers="filled drawn", shape="sized like")}
 _NEW_LISTS = ("list", "sorted", "arange", "copy", "deepcopy", "tolist", "range", "keys")
 _ARITHMETIC = ast.Add | ast.Sub | ast.Mult | ast.Div
 
