@@ -171,7 +171,11 @@ def _rows_counted(module: SourceModule, node: ast.expr) -> ast.expr | None:
         return None
     made = module.definitions(node) if isinstance(node, ast.Name) else [node]
     match made:
-        case [ast.Call(func=ast.Name(id="len"), args=[ast.Name() | ast.Attribute() | ast.Subscript() as counted])]:
+        case [
+            ast.Call(
+                func=ast.Name(id="len"), args=[ast.Name() | ast.Attribute() | ast.Subscript() as counted]
+            )
+        ]:
             return counted  # and of no call: `len(ts.gather(x))` is the whole batch's
         case [ast.Subscript(value=ast.Attribute(value=counted, attr="shape"), slice=ast.Constant(value=0))]:
             return counted
