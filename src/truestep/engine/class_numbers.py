@@ -2,15 +2,15 @@
 """A function to evaluate that gives back the classes that a model chooses: the mean of their numbers is no accuracy."""
 
 import ast
-import linecache
 from collections.abc import Callable
-from inspect import isfunction, ismethod
+from inspect import isfunction
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from truestep.core.frames import warn_user
+from truestep.core.written_source import WrittenFunction, function_node, plain_function
 from truestep.engine.wrong_calls import CORRECT
 
 _SAME = ("float", "double", "long", "int", "to", "type", "cpu", "detach", "squeeze", "flatten", "view")
@@ -23,7 +23,8 @@ def tell_of_class_numbers(values: Callable[[Any], Any], result: Any) -> None:
         return
     if result.dtype == torch.bool or result.is_complex() or bool((result % 1).any()) or result.max() <= 1:
         return
-    function = _written(values)
+    written = plain_function(values)
+    function = function_node(written) if isfunction(written) else None
     if function is not None and any(_is_choice(each, function) for each in _returned(function)):
         warn_user(
             "The function given to net.evaluate returns the classes that the model chooses, and a mean of their numbers is no "
@@ -31,26 +32,7 @@ def tell_of_class_numbers(values: Callable[[Any], Any], result: Any) -> None:
         )
 
 
-def _written(values: Callable[[Any], Any]) -> ast.FunctionDef | ast.Lambda | None:
-    function = values.__func__ if ismethod(values) else values
-    if not isfunction(function):
-        return None
-    try:
-        tree = ast.parse("".join(linecache.getlines(function.__code__.co_filename)))
-    except SyntaxError:
-        return None
-    line, name = function.__code__.co_firstlineno, function.__name__
-    found = [
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.FunctionDef | ast.Lambda)
-        and line in (each.lineno, *(one.lineno for one in getattr(each, "decorator_list", ())))
-        and getattr(each, "name", "<lambda>") == name
-    ]
-    return found[0] if len(found) == 1 else None
-
-
-def _returned(function: ast.FunctionDef | ast.Lambda) -> list[ast.expr]:
+def _returned(function: WrittenFunction) -> list[ast.expr]:
     if isinstance(function, ast.Lambda):
         return [function.body]
     return [

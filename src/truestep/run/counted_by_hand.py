@@ -15,11 +15,12 @@ from typing import NamedTuple
 
 from truestep.core.call_site import is_asked_by_loop
 from truestep.core.frames import is_library_file
+from truestep.core.written_source import Loop, loops_around, source_tree
 from truestep.run.onward import STEPS
 from truestep.run.pass_batches import Batches, LoopNumbers
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
-from truestep.run.written_names import Loop, WrittenNames, loops_around, source_tree
+from truestep.run.written_names import WrittenNames
 
 _BODIES = 2  # that are looked at: a batch may be taken before the loop, to look at it
 _DEEPEST = 2  # a name that is made of a name that is made of the run's step

@@ -8,9 +8,9 @@ from pathlib import Path
 from types import FrameType
 
 from truestep.core.frames import is_library_file
+from truestep.core.written_source import loops_around, source_tree
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
-from truestep.run.written_names import loops_around, source_tree
 
 _WAYS_OUT = ast.Break | ast.Return | ast.Raise | ast.Yield | ast.YieldFrom | ast.Await
 _ENDS = ("finish", "close", "exit", "_exit", "quit", "kill", "abort", "interrupt_main")

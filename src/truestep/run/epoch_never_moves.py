@@ -10,7 +10,7 @@ from types import CodeType, FrameType
 
 from truestep.core.errors import OptionError
 from truestep.core.frames import is_library_file
-from truestep.run.written_names import loops_around
+from truestep.core.written_source import loops_around
 
 
 def refuse_epoch_that_never_moves(asked: Collection[tuple[CodeType, int]]) -> None:

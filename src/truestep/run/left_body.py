@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from types import FrameType, TracebackType
 
 from truestep.core.leaving import exit_status_of, told_of_trace, trace_leaving_loop
-from truestep.run.written_names import source_tree
+from truestep.core.written_source import source_tree
 
 _OF_ITS_OWN = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.For | ast.AsyncFor | ast.While
 

@@ -16,11 +16,12 @@ import numpy as np
 import torch
 
 from truestep.core.frames import is_library_file
+from truestep.core.written_source import Loop, loops_around, source_tree
 from truestep.run.loop_flow import LoopPiece
 from truestep.run.loop_reach import carried_into_training
 from truestep.run.state import RunState
 from truestep.run.unkept_variables import is_run_state, pieces_called, pieces_of_running_loops
-from truestep.run.written_names import Loop, WrittenNames, loops_around, source_tree
+from truestep.run.written_names import WrittenNames
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _PLACES = re.compile(r"\.(step|epoch)\b(?!\()|\btime\b|\bperf_counter\b|\bmonotonic\b")

@@ -11,16 +11,9 @@ from typing import Any, NamedTuple
 from torch import nn
 
 from truestep.core.call_site import closure_variables
+from truestep.core.written_source import WrittenFunction, function_node, plain_function, source_tree
 from truestep.engine.learner import Learner
-from truestep.run.written_names import (
-    MISSING,
-    WrittenFunction,
-    WrittenNames,
-    function_node,
-    last_name,
-    plain_function,
-    source_tree,
-)
+from truestep.run.written_names import MISSING, WrittenNames, last_name
 
 _DEEPEST = 3  # a loss that calls a function that calls one
 _CUTS = ("no_grad", "inference_mode")

@@ -15,10 +15,11 @@ import torch
 
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import is_library_file
+from truestep.core.written_source import function_node, loops_around, plain_function
 from truestep.run.early_stopping import EarlyStopping
 from truestep.run.loop_flow import LoopPiece, feeds_update
 from truestep.run.state import RunState
-from truestep.run.written_names import WrittenNames, function_node, last_name, loops_around, plain_function
+from truestep.run.written_names import WrittenNames, last_name
 
 _LOOKED_AT = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator, EarlyStopping)
 _SETS_OR_KEEPS = {

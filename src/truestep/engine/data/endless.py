@@ -4,13 +4,12 @@
 import ast
 import inspect
 import itertools
-import linecache
 from collections.abc import Iterator
 from operator import length_hint
 from types import FunctionType
 from typing import Any
 
-from truestep.core.frames import is_library_file
+from truestep.core.written_source import Loop, function_node, plain_function
 
 _WAYS_OUT = ast.Break | ast.Return | ast.Raise | ast.Try | ast.Match
 _OF_ITS_OWN = ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
@@ -21,8 +20,8 @@ def why_endless(data: Any) -> str:
     if type(data) in (itertools.cycle, itertools.count, itertools.repeat):
         return f"itertools.{type(data).__name__} goes on for ever" if length_hint(data, -1) < 0 else ""
     made = data if inspect.isroutine(data) else getattr(type(data), "__iter__", None)
-    function = inspect.unwrap(getattr(made, "__func__", made)) if made is not None else None
-    if not isinstance(function, FunctionType) or is_library_file(function.__code__.co_filename):
+    function = plain_function(made) if made is not None else None
+    if not isinstance(function, FunctionType):
         return ""
     loop = _endless_loop(function)
     if loop is None:
@@ -33,30 +32,18 @@ def why_endless(data: Any) -> str:
     )
 
 
-def _endless_loop(function: FunctionType) -> ast.For | ast.While | None:
+def _endless_loop(function: FunctionType) -> Loop | None:
     """Return the loop at the end of a generator's own statements that nothing ends."""
-    code = function.__code__
-    if not inspect.isgeneratorfunction(function):
+    written = function_node(function) if inspect.isgeneratorfunction(function) else None
+    if not isinstance(written, ast.FunctionDef) or any(
+        isinstance(each, ast.Return) for each in _own(written)
+    ):
         return None
-    try:
-        tree = ast.parse("".join(linecache.getlines(code.co_filename)))
-    except SyntaxError:
-        return None
-    first = code.co_firstlineno
-    written = [
-        each
-        for each in ast.walk(tree)
-        if isinstance(each, ast.FunctionDef)
-        and each.name == code.co_name
-        and first in (each.lineno, *(one.lineno for one in each.decorator_list))
-    ]
-    if len(written) != 1 or any(isinstance(each, ast.Return) for each in _own(written[0])):
-        return None
-    found = (each for each in written[0].body if isinstance(each, ast.For | ast.While) and _has_no_end(each))
+    found = (each for each in written.body if isinstance(each, Loop) and _has_no_end(each))
     return next(found, None)
 
 
-def _has_no_end(loop: ast.For | ast.While) -> bool:
+def _has_no_end(loop: Loop) -> bool:
     if any(isinstance(each, _WAYS_OUT) for each in _own(loop)):
         return False
     if not any(isinstance(each, ast.Yield | ast.YieldFrom) for each in _own(loop)):
