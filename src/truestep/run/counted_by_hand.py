@@ -18,6 +18,7 @@ from truestep.core.frames import is_library_file
 from truestep.core.written_source import Loop, loops_around, source_tree
 from truestep.run.onward import STEPS
 from truestep.run.pass_batches import Batches, LoopNumbers
+from truestep.run.running_loops import loops_of_run, running_loops
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
 from truestep.run.written_names import WrittenNames
@@ -63,28 +64,21 @@ class CountedByHand:
 
     def _tell_of_passes_without_epochs(self, stream: StreamCursor) -> None:
         """Tell of `for epoch in range(4):` around passes; a loop that ends by something else may be no loop over epochs."""
-        frame: FrameType | None = sys._getframe(1)
-        while frame is not None:
-            if not is_library_file(frame.f_code.co_filename):
-                names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
-                written = _Written(frame.f_code, names, self._run.asked_early)
-                for bound in (_Bound(each, written) for each in self._loops_of_run(frame)):
-                    if bound.counts and bound.count:
-                        place = f"{Path(frame.f_code.co_filename).name}:{bound.line}"
-                        said = _PASSES.format(
-                            place=place, written=bound.written, count=bound.count, label=stream.label
-                        )
-                        self._run.screen.say_once(said)
-                    if bound.counts or (bound.is_of_run and not bound.is_pass):
-                        return
-            frame = frame.f_back
+        for frame, loops in running_loops(self._run):
+            written = self._written(frame)
+            for bound in (_Bound(each, written) for each in reversed(loops)):
+                if bound.counts and bound.count:
+                    place = f"{Path(frame.f_code.co_filename).name}:{bound.line}"
+                    said = _PASSES.format(
+                        place=place, written=bound.written, count=bound.count, label=stream.label
+                    )
+                    self._run.screen.say_once(said)
+                if bound.counts or (bound.is_of_run and not bound.is_pass):
+                    return
 
-    def _loops_of_run(self, frame: FrameType) -> Iterator[Loop]:
-        made_at = [line for code, line in self._run.made_at if code is frame.f_code]
-        for each in loops_around(frame)[::-1]:
-            if any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at):
-                return
-            yield each
+    def _written(self, frame: FrameType) -> "_Written":
+        names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
+        return _Written(frame.f_code, names, self._run.asked_early)
 
     def _counting_loop(self) -> tuple[str, str, str] | None:
         """Return where the loop is that counts, what is written there, and how many it takes."""
@@ -107,8 +101,7 @@ class CountedByHand:
         return None
 
     def _bounds(self, frame: FrameType) -> list["_Bound"]:
-        names = WrittenNames({**frame.f_globals, **frame.f_locals}, {})
-        written = _Written(frame.f_code, names, self._run.asked_early)
+        written = self._written(frame)
         bounds = (_Bound(loop, written) for loop in self._loops(frame))
         # a pass in a generator of the user's gives its batches to whoever asks that for them
         return [each for each in bounds if not (each.is_pass and _is_generator(frame))]
@@ -118,7 +111,7 @@ class CountedByHand:
         loops = loops_around(frame)[::-1]
         if is_asked_by_loop(frame) and not _is_generator(frame):
             loops = [each for each in loops if _is_at_head(each, frame.f_lineno)][:1]
-        return (each for each in self._loops_of_run(frame) if each in loops)
+        return (each for each in reversed(loops_of_run(self._run, frame)) if each in loops)
 
 
 def _is_generator(frame: FrameType) -> bool:

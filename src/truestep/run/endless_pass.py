@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from types import FrameType
 
-from truestep.core.frames import is_library_file
+from truestep.core.frames import frame_of_user
 from truestep.core.written_source import loops_around, source_tree
 from truestep.run.state import RunState
 from truestep.run.stream_cursor import StreamCursor
@@ -19,7 +19,7 @@ _ENDS = ("finish", "close", "exit", "_exit", "quit", "kill", "abort", "interrupt
 def tell_of_endless_pass(run: RunState, stream: StreamCursor) -> None:
     """Say so where the loop that asks for a pass without an end has nothing in it that leaves it."""
     why = stream.source.why_endless
-    frame = _users_frame() if why else None
+    frame = frame_of_user(sys._getframe(1)) if why else None
     loop = None if frame is None else _loop_over_pass(frame)
     if frame is None or loop is None or _may_end(loop, frame.f_code.co_filename):
         return
@@ -29,13 +29,6 @@ def tell_of_endless_pass(run: RunState, stream: StreamCursor) -> None:
         f"{place}: `{head}` never ends: {why}, and nothing in the loop leaves it. Say how many batches a pass has, "
         f"run.batches({stream.label}, limit=1000); or leave the loop, as by if run.step == 1000: break"
     )
-
-
-def _users_frame() -> FrameType | None:
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and is_library_file(frame.f_code.co_filename):
-        frame = frame.f_back
-    return frame
 
 
 def _loop_over_pass(frame: FrameType) -> ast.For | None:

@@ -15,10 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.frames import is_library_file
-from truestep.core.written_source import Loop, loops_around, source_tree
+from truestep.core.written_source import Loop, source_tree
 from truestep.run.loop_flow import LoopPiece
 from truestep.run.loop_reach import carried_into_training
+from truestep.run.running_loops import running_loops
 from truestep.run.state import RunState
 from truestep.run.unkept_variables import is_run_state, pieces_called, pieces_of_running_loops
 from truestep.run.written_names import WrittenNames
@@ -189,25 +189,6 @@ def _ends_loop(node: ast.stmt) -> bool:
 
 def _is_global(name: str, nodes: list[ast.AST]) -> bool:
     return any(isinstance(each, ast.Global | ast.Nonlocal) and name in each.names for each in nodes)
-
-
-def running_loops(run: RunState) -> Iterator[tuple[FrameType, list[Loop]]]:
-    """Yield the functions of the user's that run now, innermost first, each with its loops around what runs, outermost first.
-
-    Those in which the run itself was made are left out: what they carry is no part of one run.
-    """
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None:
-        if not is_library_file(frame.f_code.co_filename):
-            made_at = [line for code, line in run.made_at if code is frame.f_code]
-            loops = [
-                each
-                for each in loops_around(frame)
-                if not any(each.lineno <= line <= (each.end_lineno or 0) for line in made_at)
-            ]
-            if loops:
-                yield frame, loops
-        frame = frame.f_back
 
 
 def _is_data(value: Any, depth: int = 0) -> bool:

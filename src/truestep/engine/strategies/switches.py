@@ -20,8 +20,9 @@ _NAMED = 4  # in an error; of more their number is said
 class RankSwitches:
     """Which parameters of some learners train, and which of their layers are in training mode, on this rank.
 
-    With the step's number a power of two also what the weights are: a loop may change them before an update, each rank by what it
-    has itself, and change them back behind it. That shows in no save, and to look costs next to nothing so seldom.
+    With the step's number a power of two, on a device at the first alone, also what the weights are: a loop may change them before
+    an update, each rank by what it has itself, and change them back behind it. That shows in no save, and to look costs next to
+    nothing so seldom.
     """
 
     def __init__(self, learners: Sequence[LearnerWeights], world: World) -> None:
@@ -43,9 +44,9 @@ class RankSwitches:
     def _compares_weights(self) -> bool:
         """Whether this update does: on a device the first alone, as the host waits for what it reads there."""
         step = self._world.step
-        if step < 2 or not all(parameter.is_cpu for _, parameter in self._whole):
-            return step == 1 and bool(self._whole)
-        return step & (step - 1) == 0 and bool(self._whole)
+        if not self._whole or step < 1 or step & (step - 1):
+            return False
+        return step == 1 or all(parameter.is_cpu for _, parameter in self._whole)
 
     @torch.no_grad()
     def _sums(self) -> Tensor:

@@ -5,6 +5,7 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, At, SourceCheck
+from truestep.doctor.source.arguments import default_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.values import constant
 
@@ -58,16 +59,8 @@ class AmountOnlyAsked(SourceCheck):
 def _numbers(function: ast.FunctionDef | ast.AsyncFunctionDef) -> Iterator[str]:
     """Yield the parameters that a number is the default of, or that are said to be a fraction."""
     arguments = function.args
-    named = [*arguments.posonlyargs, *arguments.args]
-    defaults = [*zip(reversed(named), reversed(arguments.defaults), strict=False)]
-    defaults += [
-        (each, value)
-        for each, value in zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
-        if value is not None
-    ]
-    given = {each.arg: constant(value) for each, value in defaults}
-    for each in (*named, *arguments.kwonlyargs):
-        default = given.get(each.arg)
+    for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs):
+        default = constant(default_of(function, each.arg))
         is_number = isinstance(default, (int, float)) and not isinstance(default, bool)
         if is_number or (isinstance(each.annotation, ast.Name) and each.annotation.id == "float"):
             yield each.arg

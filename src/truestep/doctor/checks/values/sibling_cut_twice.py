@@ -5,8 +5,9 @@ import ast
 from collections.abc import Iterator, Sequence
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.arguments import parameters
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.uses import in_other_arms
 
@@ -137,9 +138,7 @@ def _is_length(call: ast.Call) -> bool:
 
 def _is_in_sight(scope: ast.AST, name: str, node: ast.Assign | ast.expr) -> bool:
     """Tell a parameter, or a name that was given a value above."""
-    if isinstance(scope, Function) and not isinstance(scope, ast.Lambda):
-        arguments = scope.args
-        if name in {each.arg for each in (*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs)}:
-            return True
+    if isinstance(scope, ast.FunctionDef | ast.AsyncFunctionDef) and name in parameters(scope):
+        return True
     stored = (each for each in ast.walk(scope) if isinstance(each, ast.Name) and each.id == name)
     return any(isinstance(each.ctx, ast.Store) and each.lineno < node.lineno for each in stored)
