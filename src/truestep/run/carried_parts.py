@@ -112,11 +112,12 @@ class PartReceiver:
 
     def _run(self, folder: Path) -> None:
         buffer = torch.empty(CHUNK_BYTES, dtype=torch.uint8)
-        try:
-            for rank in self._ranks:
+        for rank in self._ranks:
+            try:
                 self._take_part(rank, folder, buffer)
-        except RuntimeError:  # a connection broke: whoever waits finds out whose
-            self._is_cut = True
+            except RuntimeError:  # a connection broke: whoever waits finds out whose
+                # the others send on, so that they come to where they are told
+                self._is_cut = True
 
     def _take_part(self, rank: int, folder: Path, buffer: torch.Tensor) -> None:
         """Write what a rank sends until it ends; where the disk fails, the rest is taken and thrown away."""
@@ -128,7 +129,7 @@ class PartReceiver:
             data = buffer[:size]
             if size:
                 dist.recv(data, group_src=rank, group=self._group)
-            if self._error is None:
+            if self._error is None and not self._is_cut:
                 try:
                     part.take(kind, data.numpy().data)
                 except OSError as error:

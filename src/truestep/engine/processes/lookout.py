@@ -21,6 +21,9 @@ STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
 # what is told of a rank that hangs; a launch knows by it whom it had to end
 DID_NOT_COME, SHOWS_NO_LIFE = "did not come to", "has shown no sign of life"
 GRACE_SECONDS = 6.0  # for gloo to say itself that a rank's process is gone
+TOLD_GRACE_SECONDS = (
+    1.5  # where another rank has said so: it leaves, and rank 0 with the store soon behind it
+)
 
 
 class _Seen(NamedTuple):
@@ -34,11 +37,13 @@ class RankGone:
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def for_long(self, gone: tuple[int, str] | None) -> tuple[int, str] | None:
+    def for_long(
+        self, gone: tuple[int | None, str] | None, *, is_told: bool = False
+    ) -> tuple[int | None, str] | None:
         """Return the rank that is gone as of this look, and what is to be said of it, once it has been so for long enough."""
-        now = time.monotonic()
+        now, grace = time.monotonic(), TOLD_GRACE_SECONDS if is_told else GRACE_SECONDS
         self._since = None if gone is None else self._since or now
-        return gone if self._since is not None and now - self._since > GRACE_SECONDS else None
+        return gone if self._since is not None and now - self._since > grace else None
 
 
 class RankLookout:

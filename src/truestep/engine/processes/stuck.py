@@ -33,18 +33,27 @@ def end_if_stuck(world: World) -> None:
                 if frame
                 else False
             )
-            gone = lost.for_long(here.notes.gone() if inside else None)
-            if gone is not None:
-                _end(here, gone, frame)
+            gone = here.notes.gone() if inside else None
+            told = None if gone is None else _told(here)
+            # who is gone may have left since another had failed
+            if (cause := lost.for_long(told or gone, is_told=told is not None)) is not None:
+                _end(here, cause, frame)
             del here, frame
             time.sleep(_LOOK_SECONDS)
 
     threading.Thread(target=watch, name="truestep-stuck", daemon=True).start()
 
 
-def _end(world: World, gone: tuple[int, str], frame: FrameType | None) -> None:
+def _told(world: World) -> tuple[int | None, str] | None:
+    try:
+        return world.ask(world.notes.failure)
+    except RankError:  # the store is gone: so are the connections that torch waits on
+        return None
+
+
+def _end(world: World, cause: tuple[int | None, str], frame: FrameType | None) -> None:
     """Say why, as an exception would, and leave."""
-    error = world.lost(*gone)
+    error = world.lost(*cause)
     stack = "".join(traceback.format_stack(frame))
     name = f"{RankError.__module__}.{RankError.__qualname__}"
     sys.stderr.write(f"Traceback (most recent call last):\n{stack}{name}: {error}\n")

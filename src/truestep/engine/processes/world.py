@@ -41,7 +41,7 @@ _NO_ROWS = (
     "what looks at single rows in the loop, or give run.data a batch_size of at least {ranks}"
 )
 POLL = timedelta(milliseconds=500)
-PARTING_SECONDS = 1.0
+PARTING_SECONDS = 5.0  # at most, for ranks that are on their way out
 Group = Any
 Work = Any
 
@@ -386,7 +386,9 @@ class World:
         sys.stderr.flush()
         if self.rank == 0:
             # the store may be this process's, and the others have yet to read who failed
-            time.sleep(PARTING_SECONDS)
+            until = time.monotonic() + PARTING_SECONDS
+            while self.notes.others_are_here() and time.monotonic() < until:
+                time.sleep(0.05)
         os._exit(self.left_loop.status)
 
 
