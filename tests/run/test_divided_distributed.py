@@ -120,14 +120,19 @@ def test_a_disk_that_takes_no_more_of_what_is_sent_leaves_the_last_good_checkpoi
     assert left.step == 2
 
 
-def killed(folder, size, rank, sync, expected):
-    """Kill a rank at a sync; what is left loads, and the run goes on from there to the same bits."""
+def kill(folder, size, rank, sync):
+    """Kill a rank at a sync: all others end soon, and name it."""
     finished = finish(start(PROGRAM, folder, 2, rank, sync, size=size), 120)
     assert [each.status for each in finished] == [-9 if each == rank else 1 for each in range(size)]
     for each, other in enumerate(finished):
         if each != rank:
             assert other.seconds < 10
             assert re.search(rf"RankError: .* rank {rank} \(process \d+ on \S+\) is gone", other.error)
+
+
+def killed(folder, size, rank, sync, expected):
+    """Kill a rank at a sync; what is left loads, and the run goes on from there to the same bits."""
+    kill(folder, size, rank, sync)
     left = checkpoint_overview(folder / ("disk" if "APART" in os.environ else "") / "run")
     for checkpoint in left:
         assert isinstance(checkpoint, Checkpoint)
@@ -157,6 +162,15 @@ def test_a_rank_that_is_killed_while_it_sends_or_writes_what_was_sent_leaves_the
     monkeypatch.setenv("APART", "1")
     _, expected, _ = on(2, tmp_path / "calm", 2)
     assert killed(tmp_path / "killed", 2, rank, sync, expected) == [2]
+
+
+@DIVIDES
+@OWN_DISKS
+def test_ranks_whose_part_nobody_takes_any_more_name_the_one_that_was_killed(tmp_path, monkeypatch):
+    monkeypatch.setenv("APART", "1")
+    monkeypatch.setenv("AT_ONCE", "1")
+    (tmp_path / "disk").mkdir()
+    kill(tmp_path, 3, 1, 10)
 
 
 @pytest.fixture(scope="module")
