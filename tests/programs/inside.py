@@ -24,8 +24,6 @@ import numpy as np
 import torch
 from programs.recording import run_program
 
-from truestep.engine.processes.shards import gather_over_ranks
-
 RANK, SIZE = os.environ.get("RANK", "0"), int(os.environ.get("WORLD_SIZE", "1"))
 
 
@@ -91,11 +89,30 @@ def note_loss(run, loss) -> None:
     note("loss", run.step, loss.item().hex())
 
 
+def note_weights(run, learners) -> None:
+    """Note a digest of all weights that this process has whole, which the others have as well."""
+    digest = hashlib.sha256()
+    for learner in learners:
+        for weight in learner.parameters():
+            digest.update(b"" if hasattr(weight, "device_mesh") else bits(weight))
+    note("weights", run.step, digest.hexdigest()[:12])
+
+
 def note_end(learners) -> None:
-    """Keep all that learners hold at the end, whole: of divided weights each process has a part."""
-    states = [gather_over_ranks(learner.training_state(), keep=True) for learner in learners]
-    if RANK == "0":
-        torch.save(states, "learners.pt")
+    """Keep all that learners hold at the end on this process; of divided weights it has a part, and says which."""
+    torch.save([as_it_is_here(learner.training_state()) for learner in learners], f"learners-{RANK}.pt")
+
+
+def as_it_is_here(tree):
+    """Return a state with the part of each divided tensor that is here, and where it lies in the whole."""
+    if hasattr(tree, "device_mesh"):
+        (box,) = tree.__create_chunk_list__()
+        return {"part": tree.to_local(), "from": list(box.offsets), "whole": list(tree.shape)}
+    if isinstance(tree, dict):
+        return {name: as_it_is_here(member) for name, member in tree.items()}
+    if isinstance(tree, list | tuple):
+        return [as_it_is_here(member) for member in tree]
+    return tree
 
 
 def note_figure(run, figure, model, rows) -> None:
@@ -243,7 +260,7 @@ def start() -> None:
     builtins.WORKERS = int(os.environ.get("WORKERS", "0"))
     parts = os.environ.get("PARTS", "None")
     builtins.PARTS = None if parts == "None" else int(parts)
-    known = (note_batch, note_drawn_batch, note_loss, note_end, note_figure, note_gradients)
+    known = (note_batch, note_drawn_batch, note_loss, note_weights, note_end, note_figure, note_gradients)
     for function in (*known, before_another, behind_another, watch_parts, stop_at):
         setattr(builtins, function.__name__, function)
     builtins.EVERY = int(os.environ.get("EVERY", "1000000"))

@@ -65,10 +65,47 @@ def ends(folder: Path) -> dict[str, object]:
     """Return what a run ended with: all that its learners hold, what the program saved, and its lines of metrics."""
     lines = (folder / "run" / "metrics.jsonl").read_text("utf-8").splitlines()
     found = {"metrics": [(json.loads(each)["step"], values_of(each)) for each in lines]}
-    for name in ("learners", "end"):
-        if (folder / f"{name}.pt").exists():
-            found[name] = torch.load(folder / f"{name}.pt")
+    for name, file in {"learners": "learners-0.pt", "end": "end.pt"}.items():
+        if (folder / file).exists():
+            found[name] = torch.load(folder / file)
     return found
+
+
+def joined(trees: list, where: str = "") -> tuple[object, list[str]]:
+    """Return what several processes hold as one has it: divided tensors put together; and where else they differ in their bits."""
+    first = trees[0]
+    if isinstance(first, dict) and "part" in first:
+        return whole_of(trees, where)
+    if isinstance(first, dict) and all(
+        isinstance(each, dict) and each.keys() == first.keys() for each in trees
+    ):
+        members = {name: joined([each[name] for each in trees], f"{where}.{name}") for name in first}
+        return {name: found for name, (found, _) in members.items()}, [
+            line for _, seen in members.values() for line in seen
+        ]
+    if isinstance(first, list) and all(isinstance(each, list) and len(each) == len(first) for each in trees):
+        members = [
+            joined(list(each), f"{where}[{number}]") for number, each in enumerate(zip(*trees, strict=True))
+        ]
+        return [found for found, _ in members], [line for _, seen in members for line in seen]
+    seen = [
+        f"rank {rank}, not as rank 0, {line}"
+        for rank, each in enumerate(trees)
+        for line in differing(first, each, where)
+    ]
+    return first, seen
+
+
+def whole_of(parts: list[dict], where: str) -> tuple[torch.Tensor, list[str]]:
+    """Return the tensor of which each process has a part, and whether each of its numbers is on one process."""
+    shape, had = parts[0]["whole"], torch.zeros(parts[0]["whole"], dtype=torch.int)
+    whole = torch.zeros(shape, dtype=parts[0]["part"].dtype)
+    for each in parts:
+        place = tuple(
+            slice(begin, begin + size) for begin, size in zip(each["from"], each["part"].shape, strict=True)
+        )
+        whole[place], had[place] = each["part"], had[place] + 1
+    return whole, [] if bool((had == 1).all()) else [f"{where}: numbers that no process or several have"]
 
 
 def apart(first, second, within: float, where="") -> list[str]:

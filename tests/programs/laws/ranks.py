@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 from programs.compose import Program
-from programs.laws.comparing import apart
+from programs.laws.comparing import apart, joined
 from programs.laws.running import Trial, chance, notes, refusals
 
 WITHIN = 1e-6  # in float64, after some updates: where a true gradient is 0 an adaptive optimizer steps on its rounding
@@ -38,7 +38,8 @@ def agreed(
         "law saves too": "every_steps=EVERY, ",
         "law stops": "stop_at(run)",
     }
-    trial = Trial(program, folder, law, {"law options": options} | (given if sizes[1:] else {}))
+    noted = {"law options": options, "loss noted": "note_weights(run, [{{learners}}])"}
+    trial = Trial(program, folder, law, noted | (given if sizes[1:] else {}))
     watched = {"WATCHED": chance(program, f"{law} watched").choice((True, False))}
     alone = trial.end("alone", WATCHED=False)
     for size in sizes[:-1]:
@@ -46,7 +47,9 @@ def agreed(
         trial.end("together", size, STOP=stop, EVERY=1, **watched)
     together = trial.end("together", sizes[-1], **watched)
     rounded = [float(habit.words.get(f"within under {law}", WITHIN)) for habit in program.habits]
-    seen = apart(*(torch.load(each / "learners.pt") for each in (alone, together)), max(rounded))
+    ends = [torch.load(together / f"learners-{rank}.pt") for rank in range(sizes[-1])]
+    found, seen = joined(ends)
+    seen += apart(torch.load(alone / "learners-0.pt"), found, max(rounded)) + weights_apart(together, sizes)
     if not program.habit("batching").has(
         "is", "reordered"
     ):  # by its collate function, on each rank for itself
@@ -64,3 +67,15 @@ def batches_apart(alone: Path, together: Path, sizes: list[int]) -> list[str]:
     expected = {note["step"]: note["value"] for note in notes(alone) if note["what"] == "batch"}
     found = {step: value for size in sizes for (step, each), value in rows.items() if each == size}
     return [f"other rows at step {step}" for step in expected if expected[step] != found.get(step)]
+
+
+def weights_apart(together: Path, sizes: list[int]) -> list[str]:
+    """Return each step behind which the weights that every rank has whole were not the same on all."""
+    seen: dict[tuple[int, int], set[str]] = {}
+    for rank in range(max(sizes)):
+        for note in notes(together, rank):
+            if note["what"] == "weights":
+                seen.setdefault((note["step"], note["size"]), set()).add(note["value"])
+    return [
+        f"other weights by rank behind step {step}" for (step, _), found in seen.items() if len(found) > 1
+    ]

@@ -68,21 +68,25 @@ class WatchedOperationMode(TorchFunctionMode):
 @contextlib.contextmanager
 def without_watching_modes() -> Iterator[None]:
     """Within this no mode sees what is computed, but torch's own for the default device."""
-    before = _edit(lambda modes: [each for each in modes if isinstance(each, DeviceContext)])
-    try:
+    with _without(lambda mode: not isinstance(mode, DeviceContext)):
         yield
-    finally:
-        _edit(lambda _modes: before)
 
 
 @contextlib.contextmanager
 def without_watched_operations() -> Iterator[None]:
     """Within this the watch follows no operation of this thread; modes of the user's stay."""
-    before = _edit(lambda modes: [each for each in modes if not isinstance(each, WatchedOperationMode)])
+    with _without(lambda mode: isinstance(mode, WatchedOperationMode)):
+        yield
+
+
+@contextlib.contextmanager
+def _without(is_left_out: Callable[[Any], bool]) -> Iterator[None]:
+    """Within this some modes are off; a watch that ends or begins meanwhile stays off, or on, behind it."""
+    before = _edit(lambda modes: [each for each in modes if not is_left_out(each)])
     try:
         yield
     finally:
-        _edit(lambda _modes: before)
+        _edit(lambda modes: _put_back(before, modes))
 
 
 def _edit(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
@@ -93,6 +97,15 @@ def _edit(change: Callable[[list[Any]], list[Any]]) -> list[Any]:
     for each in change(before):
         _push_mode(each)  # type: ignore[no-untyped-call]
     return before
+
+
+def _put_back(before: list[Any], modes: list[Any]) -> list[Any]:
+    """Return the modes that were on before, as far as the watch still follows by them, and what the watch put on since."""
+    left = [each for each in before if not isinstance(each, WatchedOperationMode) or each.is_here]
+    for each in modes:
+        if isinstance(each, WatchedOperationMode) and each not in left:
+            left = _with(left, each)
+    return left
 
 
 def _with(modes: list[Any], mode: WatchedOperationMode) -> list[Any]:
