@@ -86,6 +86,8 @@ def _read_torch_file(path: Path) -> Any:
     try:
         content = torch.load(path, map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
+        if "DTensor" in str(error):
+            raise CheckpointError(part_of_weights(str(path))) from None
         # without torch's own words, which would have whatever it is loaded as code
         raise CheckpointError(_what_else_it_is(path) or _how_to_convert(path, str(error))) from None
     # its parsers raise whatever they meet: IndexError, struct.error, AssertionError
@@ -96,6 +98,20 @@ def _read_torch_file(path: Path) -> Any:
     if isinstance(content, dict) and isinstance(content.get("amp"), Mapping):
         content["amp"] = checkpointed_scaler_state(content["amp"])
     return content
+
+
+def part_of_weights(shown: str) -> str:
+    """Say that divided weights were saved as one rank had them."""
+    return (
+        f"{shown} holds DTensors: weights that were divided over the ranks of a training, as one of them had them, which is a part "
+        "of each. The whole weights are in the checkpoints of that run: ts.load_weights(module, directory), or "
+        "ts.export_weights(directory, 'weights.pt') for a file."
+    )
+
+
+def holds_parts(weights: Any) -> bool:
+    """Whether among weights by name are some of which only a part is here."""
+    return isinstance(weights, Mapping) and any(hasattr(each, "device_mesh") for each in weights.values())
 
 
 def _unpacked_bytes(path: Path) -> int:

@@ -22,7 +22,7 @@ from truestep.checkpoints.differences import (
 )
 from truestep.checkpoints.dtypes import CODES, DTYPES
 from truestep.checkpoints.files import CheckpointFiles, sync_folder, write_file
-from truestep.checkpoints.imports import SUFFIX, read_weights_file, weights_in
+from truestep.checkpoints.imports import SUFFIX, holds_parts, part_of_weights, read_weights_file, weights_in
 from truestep.checkpoints.layout import LEARNERS, lay_out_file
 from truestep.checkpoints.listing import select_checkpoint
 from truestep.checkpoints.manifest import MANIFEST_NAME
@@ -69,7 +69,12 @@ def fit_weights(
     if differences and (strict or not fitting):
         raise CheckpointError(_refusal(module, found, shown, differences, num_fitting=len(fitting)))
     # Names and shapes were compared above; torch would ask for the other names of tied weights, too.
-    module.load_state_dict(fitting, strict=False)
+    try:
+        module.load_state_dict(fitting, strict=False)
+    except RuntimeError as error:
+        if holds_parts(fitting):
+            raise CheckpointError(part_of_weights(shown)) from error
+        raise
     num_tied = len(expected) - len(differences.missing) - len(comparison.pairs)
     return replace(differences, num_loaded=len(fitting) + num_tied, num_expected=len(expected))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import nn
 
+from truestep.checkpoints.imports import holds_parts, part_of_weights
 from truestep.checkpoints.weights import weights_fit
 from truestep.core.errors import CheckpointError, OptionError, did_you_mean
 from truestep.core.frames import is_library_file, warn_user
@@ -69,6 +70,8 @@ def _load(learner: "Learner", state_dict: Any, *arguments: Any, **keywords: Any)
     try:
         result = module.load_state_dict(state_dict, *arguments, **keywords)
     except (RuntimeError, TypeError) as error:
+        if holds_parts(state_dict):
+            raise CheckpointError(part_of_weights("What net.load_state_dict was given")) from error
         if isinstance(state_dict, str | os.PathLike) or weights_fit(module, state_dict):
             raise CheckpointError(f"{error}\n{_FITS.format(name=learner.name)}") from error
         raise

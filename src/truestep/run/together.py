@@ -18,6 +18,7 @@ from torch._C._distributed_c10d import PrefixStore
 from truestep.core.accelerator import collective_backend, is_exchanged
 from truestep.core.errors import OptionError
 from truestep.engine.context import LearnerContext
+from truestep.engine.processes.stuck import end_if_stuck
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 from truestep.engine.strategies import STRATEGIES, Ddp, Fsdp
 from truestep.run.agreement import RunAgreement
@@ -77,7 +78,7 @@ def _within_group(device: torch.device, timeout_seconds: float) -> World | None:
     store = _fresh(dist.distributed_c10d._get_default_store(), rank, size)
     ours = [control] if data is default else [control, data]
     links = WorldLinks(control, data, store, partial(_close_groups, ours), partial(_is_known, control))
-    return World(RankInWorld(rank, size, local_rank), links, timeout_seconds=timeout_seconds)
+    return _watched(World(RankInWorld(rank, size, local_rank), links, timeout_seconds=timeout_seconds))
 
 
 def _is_known(group: Any) -> bool:
@@ -148,7 +149,12 @@ def _launched_world(found: LaunchedRank, device: torch.device, timeout_seconds: 
     data = dist.group.WORLD
     close, stand = partial(_close_all, control), partial(_is_known, control)
     links = WorldLinks(control, data, PrefixStore("notes", store), close, stand)
-    return World(found.place, links, timeout_seconds=timeout_seconds)
+    return _watched(World(found.place, links, timeout_seconds=timeout_seconds))
+
+
+def _watched(world: World) -> World:
+    end_if_stuck(world)
+    return world
 
 
 def _fresh(store: Any, rank: int, size: int, seconds: float | None = None) -> Any:

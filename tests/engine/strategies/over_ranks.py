@@ -520,7 +520,7 @@ def measured_with_empty_batches(run):
 
 
 def messages():
-    return World.here._num_begun if World.here is not None else 0
+    return World.here.num_begun if World.here is not None else 0
 
 
 def frozen_in_turns(run):

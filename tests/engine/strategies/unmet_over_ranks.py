@@ -126,7 +126,7 @@ def trained(drawn, folder, epochs, host=0.0):
 
 
 def messages():
-    return World.here._num_begun if World.here is not None else 0
+    return World.here.num_begun if World.here is not None else 0
 
 
 def loss_of(drawn, run, net, host):

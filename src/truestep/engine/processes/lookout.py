@@ -1,10 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Looking around while a rank waits: who has not come, who shows no sign of life, and whether what was sent arrives."""
 
+import os
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from types import FrameType
 from typing import TYPE_CHECKING, NamedTuple
 
 from truestep.core.frames import line_of_user_code
@@ -31,15 +33,16 @@ class _Seen(NamedTuple):
     signs: list[RankSignOfLife]
 
 
+_Cause = tuple[int | None, str]
+
+
 class RankGone:
-    """How long a rank's process has been gone; gloo mostly says so itself, and is given its time to."""
+    """How long a rank's process has been gone, or elsewhere; gloo mostly says so itself, and is given its time to."""
 
     def __init__(self) -> None:
         self._since: float | None = None
 
-    def for_long(
-        self, gone: tuple[int | None, str] | None, *, is_told: bool = False
-    ) -> tuple[int | None, str] | None:
+    def for_long(self, gone: _Cause | None, *, is_told: bool = False) -> _Cause | None:
         """Return the rank that is gone as of this look, and what is to be said of it, once it has been so for long enough."""
         now, grace = time.monotonic(), TOLD_GRACE_SECONDS if is_told else GRACE_SECONDS
         self._since = None if gone is None else self._since or now
@@ -170,6 +173,19 @@ _CAUGHT = (
     "rank."
 )
 _UNEVEN = "A loop that is longer on one rank than on another ends so, too: give run.data the whole data set, which it divides."
+
+
+CALL_OF_ALL = "A call of torch.distributed is one that all ranks make: take it out of `if run.is_main:`."
+_TORCHS = f"{os.sep}torch{os.sep}distributed{os.sep}"
+
+
+def call_of_torch(frames: Iterable[FrameType]) -> str | None:
+    """Return the name of what was called of torch.distributed, given the frames from within outward; None where nothing was."""
+    codes = (frame.f_code for frame in frames)
+    names = [
+        code.co_name for code in codes if _TORCHS in code.co_filename and "elastic" not in code.co_filename
+    ]
+    return next((name for name in reversed(names) if name != "wrapper"), None)  # torch logs calls by one
 
 
 @contextmanager

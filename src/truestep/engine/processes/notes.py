@@ -77,6 +77,7 @@ class RankNotes:
             f"waiting/{rank}": [life.meeting, life.place, life.seconds, life.where],
             f"busy/{rank}": [life.busy, life.renewed],
             f"survivor/{rank}": False,
+            f"pickles/{rank}": [-1, None],
             f"process/{rank}": RankProcess.this(),  # the last: who has read it finds the others
         }
         self._write_all(first)
@@ -149,6 +150,17 @@ class RankNotes:
     def busy(self, what: str | None, renewed: int = 0) -> None:
         """Write down that this rank does something that may take its time, or (None) that it is done."""
         self._write(f"busy/{self._rank}", [what, renewed])
+
+    def pickles(
+        self, meeting: int, file: str | None
+    ) -> tuple[list[tuple[str | None] | None], list[RankSignOfLife]]:
+        """Write down that this rank pickles its parts of divided weights behind so many meetings, and into which file.
+
+        Return which file each rank does so into at the same place, None for one that does not, and the signs of life.
+        """
+        self._write(f"pickles/{self._rank}", [meeting, file])
+        found = self._read_of_all("pickles")
+        return [(name,) if at == meeting else None for at, name in found], self.signs()
 
     def wrote(self, checkpoint: str, problem: str | None) -> None:
         """Write down that this rank has written its part of a checkpoint, or why it could not."""

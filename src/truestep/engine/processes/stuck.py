@@ -1,43 +1,41 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A watch over waits inside torch, which nothing can end: where a rank is gone, the process says so and leaves."""
+"""A watch over waits inside torch, which nothing can end: where no rank will ever come, the process says so and leaves."""
 
-import os
 import sys
 import threading
 import time
 import traceback
+from traceback import walk_stack
 from types import FrameType
 from weakref import ref
 
 from truestep.core.errors import RankError
-from truestep.engine.processes.lookout import RankGone
+from truestep.core.frames import frame_of_user
+from truestep.engine.processes.lookout import CALL_OF_ALL, RankGone, call_of_torch, ranks_are_apart
 from truestep.engine.processes.world import World
 
-# `fully_shard` waits for what it gathers by itself, so nobody looks around there. gloo tells it when a connection breaks, but
-# seldom does not: then it would wait until the time-out. Such a wait can't be ended from outside (`abort` of a gloo group ends
-# none).
+# `fully_shard` waits for what it gathers by itself, and so does what the user's code calls of torch.distributed: nobody looks
+# around there. gloo tells it when a connection breaks, but seldom does not, and says nothing where a rank is elsewhere: then it
+# would wait until the time-out. Such a wait can't be ended from outside (`abort` of a gloo group ends none).
 _LOOK_SECONDS = 1.0
-_INSIDE = f"torch{os.sep}distributed{os.sep}fsdp"
 
 
 def end_if_stuck(world: World) -> None:
-    """Have a thread look whether the thread that calls this waits for a rank that is gone, as long as the world is open."""
+    """Have a thread look whether the thread that calls this waits where nobody comes, as long as the world is open."""
     known, waits = ref(world), threading.get_ident()
 
     def watch() -> None:
-        lost = RankGone()
+        lost, alone = RankGone(), RankGone()
         while (here := known()) is not None and here.is_open:
             frame = sys._current_frames().get(waits)
-            inside = (
-                any(_INSIDE in each.f_code.co_filename for each, _ in traceback.walk_stack(frame))
-                if frame
-                else False
-            )
-            gone = here.notes.gone() if inside else None
+            call = call_of_torch(each for each, _ in walk_stack(frame)) if frame else None
+            gone = here.notes.gone() if call else None
             told = None if gone is None else _told(here)
             # who is gone may have left since another had failed
-            if (cause := lost.for_long(told or gone, is_told=told is not None)) is not None:
-                _end(here, cause, frame)
+            found = lost.for_long(told or gone, is_told=told is not None)
+            found = found or alone.for_long(_alone(here, call, frame) if call else None)
+            if found is not None:
+                _end(here, found, frame)
             del here, frame
             time.sleep(_LOOK_SECONDS)
 
@@ -51,9 +49,24 @@ def _told(world: World) -> tuple[int | None, str] | None:
         return None
 
 
-def _end(world: World, cause: tuple[int | None, str], frame: FrameType | None) -> None:
+def _alone(world: World, call: str, frame: FrameType | None) -> tuple[None, str] | None:
+    """Return what is to be said where all other ranks have gone past this one, and wait for it in what it has not come to.
+
+    All: a rank that has taken what another still sends is past it rightly.
+    """
+    signs = world.ask(world.notes.signs)
+    if any(sign.meeting <= world.num_begun for rank, sign in enumerate(signs) if rank != world.rank):
+        return None
+    of_user = frame_of_user(frame)
+    line = f", {of_user.f_code.co_filename}:{of_user.f_lineno}" if of_user else ""
+    places = {rank: f"{sign.place}, {sign.where}" for rank, sign in enumerate(signs)}
+    places[world.rank] = f"torch.distributed ({call}){line} (step {world.step})"
+    return None, f"{ranks_are_apart(places)} {CALL_OF_ALL}"
+
+
+def _end(world: World, found: tuple[int | None, str], frame: FrameType | None) -> None:
     """Say why, as an exception would, and leave."""
-    error = world.lost(*cause)
+    error = world.lost(*found)
     stack = "".join(traceback.format_stack(frame))
     name = f"{RankError.__module__}.{RankError.__qualname__}"
     sys.stderr.write(f"Traceback (most recent call last):\n{stack}{name}: {error}\n")

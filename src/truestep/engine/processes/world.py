@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from functools import cached_property
+from traceback import walk_tb
 from typing import Any, ClassVar, NamedTuple, NoReturn, TypeVar
 
 import torch
@@ -28,7 +29,14 @@ from truestep.core.wording import error_line
 from truestep.engine.processes.asking import ask_rank_store, end_store_threads
 from truestep.engine.processes.flat import PIECE_BYTES, FlatPiece, divide_into_pieces
 from truestep.engine.processes.left_loop import LeftLoop
-from truestep.engine.processes.lookout import RankLookout, place_of_rank, rank_heartbeat, ranks_are_apart
+from truestep.engine.processes.lookout import (
+    CALL_OF_ALL,
+    RankLookout,
+    call_of_torch,
+    place_of_rank,
+    rank_heartbeat,
+    ranks_are_apart,
+)
 from truestep.engine.processes.meeting import WorldMeeting
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.processes.shares import RankShare
@@ -98,8 +106,9 @@ class World:
         """The group in which ranks send rank 0 their parts of a checkpoint, where it alone sees the disk."""
         self.dividing: Group | None = None
         """The group by which torch gathers divided weights: of all runs, since each group keeps sockets open."""
-        self._num_begun = 0
-        self.left_loop = LeftLoop(lambda: self._num_begun)
+        self.num_begun = 0
+        """How many messages of the run's own this rank has begun."""
+        self.left_loop = LeftLoop(lambda: self.num_begun)
         self._is_mute = False  # the store does not answer
         self._is_closed = False
         self._open: WorldMeeting | None = None
@@ -215,7 +224,7 @@ class World:
         if self._open is not None:  # only then are all known to be at the same place
             before, self._open = self._open, None
             before.wait()
-        self._num_begun += 1
+        self.num_begun += 1
         try:
             return start()
         except RuntimeError as error:
@@ -253,7 +262,7 @@ class World:
         while not comes():
             if (failure := self.ask(self.notes.failure)) is not None:
                 raise self._failed(*failure)
-            lookout = lookout or RankLookout(self, what, self._num_begun, since)
+            lookout = lookout or RankLookout(self, what, self.num_begun, since)
             if (found := lookout.look()) is not None:
                 self.ask(lambda: self.notes.accuse(*found))
                 raise self._failed(*found)
@@ -288,6 +297,8 @@ class World:
     def failed(self, error: BaseException) -> None:
         """This rank has failed: the others are told, and it does not go on alone."""
         if self.error is not None:
+            if _is_of_connection(error):  # broken by what was told already
+                error.add_note(f"truestep: {self.error}")
             return
         if isinstance(error, RankError):
             self.error = error
@@ -295,6 +306,7 @@ class World:
         if isinstance(error, SystemExit):
             self.left_loop.note("", exit_status(error.code))
         place = line_of_user_code(error.__traceback__)
+        _note_call_alone(self, error, place)
         raised = f"raised {error_line(error)}" + (f" (at {place})" if place else "")
         if self.num_given and self.num_given_here == 0 and isinstance(error, Exception):
             why = _NO_ROWS.format(num=self.num_given, ranks=self.size)
@@ -326,8 +338,7 @@ class World:
 
     def explained(self, error: BaseException) -> RankError | None:
         """Return who has broken a connection that torch itself was waiting for; None where this is no such error."""
-        is_one = type(error) is not RankError and any(sign in str(error) for sign in _CONNECTION)
-        return self.broken() if is_one else None
+        return self.broken() if _is_of_connection(error) else None
 
     def broken(self) -> RankError:
         """Return the error for a connection that broke."""
@@ -372,7 +383,10 @@ class World:
         # before a loop begins nothing watches for exceptions, and the others would be told that this rank left without a word
         uncaught: BaseException | None = getattr(sys, "last_value", None)
         if uncaught is not None:
+            noted = len(getattr(uncaught, "__notes__", ()))
             self.failed(uncaught)
+            for note in getattr(uncaught, "__notes__", [])[noted:]:  # it has been shown already
+                sys.stderr.write(f"{note}\n")
         self._is_closed = True
         if self.error is None:
             end_store_threads()
@@ -403,3 +417,20 @@ def _comes_within(limit: timedelta, has_come: Callable[[], bool]) -> bool:
 
 _SHORTEST_PAUSE, _LONGEST_PAUSE = 2e-5, 1e-3
 _CONNECTION = ("Connection closed by peer", "Connection reset by peer", "Timed out waiting", "gloo", "NCCL")
+
+
+def _is_of_connection(error: BaseException) -> bool:
+    return type(error) is not RankError and any(sign in str(error) for sign in _CONNECTION)
+
+
+def _note_call_alone(world: World, error: BaseException, place: str | None) -> None:
+    """Note beside what broke in a call of the user's own which one it was, and who did not come."""
+    call = call_of_torch(frame for frame, _ in reversed([*walk_tb(error.__traceback__)]))
+    if call is None or not _is_of_connection(error):
+        return
+    with suppress(RankError):
+        _, who = world.ask(world.notes.find_culprit)
+        error.add_note(
+            f"truestep: rank {world.rank} called torch.distributed ({call}, at {place}), and {who}; or it had come to its end. "
+            + CALL_OF_ALL
+        )

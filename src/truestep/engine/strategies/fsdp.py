@@ -18,8 +18,8 @@ from truestep.core.accelerator import send_to_device
 from truestep.core.errors import OptionError
 from truestep.engine.gradient_hooks import refuse_gradient_hooks
 from truestep.engine.precision import Precision
+from truestep.engine.processes.pickled_parts import ask_others_when_pickled
 from truestep.engine.processes.shards import divide_what_is_loaded, is_divided_over_ranks
-from truestep.engine.processes.stuck import end_if_stuck
 from truestep.engine.processes.world import World
 from truestep.engine.strategies.base import BatchDivision
 from truestep.engine.strategies.buffers import NUM_BUFFER_NUMBERS, is_to_be_read
@@ -76,11 +76,12 @@ class Fsdp:
     def _make_mesh(self, device: torch.device) -> Any:
         from torch.distributed.device_mesh import DeviceMesh
 
-        end_if_stuck(self.world)
         if self.world.dividing is None:
             # torch waits for what it gathers, and nobody watches
             self.world.dividing = dist.new_group(timeout=timedelta(seconds=self.world.timeout_seconds))
-        return DeviceMesh.from_group(self.world.dividing, device.type)
+        mesh = DeviceMesh.from_group(self.world.dividing, device.type)
+        ask_others_when_pickled(mesh, self.world)
+        return mesh
 
     def hooks(self, learners: Sequence[LearnerWeights], names: str) -> "FsdpHooks":
         """Return what is done in the updates of these learners."""
