@@ -267,12 +267,7 @@ def name_never_read(code: CodeType, call: int) -> str | None:
         code: of the function, or of a script.
         call: where in it the call is, as `f_lasti` of a frame has it.
     """
-    steps = _steps(code)
-    begin = bisect_right(steps, call, key=_offset)
-    rest = (at for at in range(begin, len(steps)) if steps[at].opname not in ("NOP", "PRECALL"))
-    following = next(rest, None)
-    if following is not None and steps[following].opname == "CALL" and _is_within_variable(code, call):
-        following = next(rest, None)
+    steps, following = _steps(code), _step_behind(code, call)
     if following is None or not _keeps_a_name(code, steps[following]):
         return None
     accesses = list(_accesses(steps[following]))
@@ -280,6 +275,26 @@ def name_never_read(code: CodeType, call: int) -> str | None:
     if name.startswith("_") or _READS_ALL_NAMES & {*code.co_names} or name in _names_inside(code):
         return None
     return None if _is_read(code, steps, following, name) else name
+
+
+def is_named_beside_another(code: CodeType, call: int) -> bool:
+    """Tell whether the statement that names a call's result gives another value a name as well: `x, y = first(), second()`."""
+    steps, following = _steps(code), _step_behind(code, call)
+    if following is None or not _keeps_a_name(code, steps[following]):
+        return False
+    stores = [kind for step in steps[following : following + 2] for kind, _ in _accesses(step)]
+    return stores[:2] == ["STORE", "STORE"]
+
+
+def _step_behind(code: CodeType, call: int) -> int | None:
+    """Return the step that takes a call's result."""
+    steps = _steps(code)
+    begin = bisect_right(steps, call, key=_offset)
+    rest = (at for at in range(begin, len(steps)) if steps[at].opname not in ("NOP", "PRECALL"))
+    following = next(rest, None)
+    if following is not None and steps[following].opname == "CALL" and _is_within_variable(code, call):
+        following = next(rest, None)
+    return following
 
 
 def _is_within_variable(code: CodeType, call: int) -> bool:

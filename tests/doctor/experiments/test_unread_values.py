@@ -143,6 +143,58 @@ def test_a_call_for_its_effects_changes_what_comes_after():
     assert [each.message.split()[0] for each in findings(code)] == ["told"]
 
 
+PROBED = """
+def pieces(batch):
+    return [each for each in batch.split(4)]
+probe = nn.Linear(3, 1)
+own = torch.optim.SGD(probe.parameters(), lr=0.1)
+def train():
+    for batch, labels in loader:
+        opt.zero_grad()
+        x, y = torch.cat(pieces(batch)), torch.cat(pieces(labels))
+        F.cross_entropy(net(x), y).backward()
+        opt.step()
+        own.zero_grad()
+        probing(batch, labels).backward()
+        own.step()
+def probing(batch, labels):
+    {unpacked}
+    with torch.no_grad():
+        features = net(x)
+    return probe(features).square().mean()
+train()
+"""
+UNPACKED_ONCE_MORE = {
+    "as it is elsewhere": "x, y = torch.cat(pieces(batch)), torch.cat(pieces(labels))",
+    "in brackets": "(x, y) = (torch.cat(pieces(batch)), torch.cat(pieces(labels)))",
+    "with other rows beside it": "x, y = torch.cat(pieces(batch.roll(1, 0))), torch.cat(pieces(labels))",
+    "over two lines": "x, y = (\n    torch.cat(pieces(batch)),\n    torch.cat(list(labels.split(2))),\n)",
+    "by another name": "x, kinds = torch.cat(pieces(batch)), torch.cat(pieces(labels))",
+}
+LOST_BESIDE_ANOTHER = {
+    "alone": ("x = torch.cat(pieces(batch))\ny = torch.cat(pieces(labels))", "y"),
+    "a mask": ("x, mask = torch.cat(pieces(batch)), torch.cat(pieces(labels > 0))", "mask"),
+    "turned": ("x, turned = torch.cat(pieces(batch)), torch.cat(pieces(batch.flip(1)))", "turned"),
+    "of a network": ("x, out = torch.cat(pieces(batch)), torch.cat(pieces(net(batch)))", "out"),
+    "weights": ("x, weights = torch.cat(pieces(batch)), torch.bincount(labels)[labels].rsqrt()", "weights"),
+}
+
+
+def probed(unpacked):
+    return PROBED.format(unpacked=unpacked.replace("\n", "\n    "))
+
+
+@pytest.mark.parametrize("way", UNPACKED_ONCE_MORE)
+def test_data_that_is_unpacked_once_more_beside_what_is_wanted_is_not_asked_about(way):
+    assert findings(probed(UNPACKED_ONCE_MORE[way])) == []
+
+
+@pytest.mark.parametrize("way", LOST_BESIDE_ANOTHER)
+def test_what_is_named_beside_another_and_read_nowhere_is_asked_about(way):
+    text, name = LOST_BESIDE_ANOTHER[way]
+    assert [each.message.split()[0] for each in findings(probed(text))] == [name]
+
+
 SCRIPT = """
 import torch
 total = torch.ones(2) * 2

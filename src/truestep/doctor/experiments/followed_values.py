@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Follows what a user's lines compute and give a name that is never read, up to the backward."""
 
+import hashlib
 import re
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -11,9 +12,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from truestep.core.call_site import name_never_read, start_of_statement
+from truestep.core.call_site import is_named_beside_another, name_never_read, start_of_statement
 from truestep.core.frames import frame_of_user
 from truestep.doctor.experiments.going_on import unseen
+from truestep.doctor.experiments.outcome import ChildOutcome
 from truestep.doctor.experiments.step_follower import NotedTensors, StepFollower, line_of, users_frame
 from truestep.doctor.relations.graph import nodes_behind
 from truestep.doctor.runtime.operations import watched_operation_name, watched_operation_tensors
@@ -27,6 +29,7 @@ _HAND_THROUGH = frozenset(
     | {"new_tensor", "new_full", "new_empty", "T", "mT", "data", "grad", "narrow", "select"}
 )  # fmt: skip
 _CHOOSE = frozenset({"getitem", "__getitem__", "embedding", "gather", "index_select", "take_along_dim"})
+_MOST_NUMBERS = 1 << 20  # of which a digest is taken
 # what is no figure, also where the loop itself computes it beside the loss
 _CALLED_MASK = re.compile(r"mask|done|terminal|length", re.IGNORECASE)
 _FOR_READERS = frozenset({"softmax", "log_softmax", "sigmoid", "argmax", "max", "topk"})
@@ -45,6 +48,7 @@ class _UnreadValue:
     code: CodeType
     is_figure: bool  # what readers look at, where it is computed beside the loss
     parameters: tuple[str, ...]  # that it is computed from
+    unpacked: str | None  # of data that is named beside other data: what tells its numbers
 
 
 class FollowedValues(StepFollower):
@@ -65,6 +69,8 @@ class FollowedValues(StepFollower):
         self._found: list[_UnreadValue] = []
         self._figures = NotedTensors[bool]()  # computed from what has a graph, without one
         self._statements = NotedTensors[_Statement]()  # that computed it
+        self._read = set[str]()  # what tells the numbers of data that is read
+        self._unpacked: dict[str, str] = {}  # the same of what is unread, by its name and line
 
     def followed(self, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         """Note what no line reads; give other numbers where that is asked."""
@@ -87,6 +93,16 @@ class FollowedValues(StepFollower):
         for each in found:
             if not (each.is_figure and each.code in loops):
                 self.found["unread"][each.told] = list(each.parameters)
+                if each.unpacked is not None:
+                    self._unpacked[each.told] = each.unpacked
+
+    def tell(self, seen: ChildOutcome) -> None:
+        """Tell of what is unread, but of data that is unpacked once more, as `x, y = ...` is where x alone is wanted."""
+        again = {told for told, numbers in self._unpacked.items() if numbers in self._read}
+        self.found["unread"] = {
+            told: each for told, each in self.found["unread"].items() if told not in again
+        }
+        super().tell(seen)
 
     def _computed(self, result: Tensor, name: str, given: Sequence[Tensor], frame: FrameType) -> Tensor:
         numbers = given[:1] if name in _CHOOSE else given  # others say which of them
@@ -100,11 +116,15 @@ class FollowedValues(StepFollower):
             return result
         self._statements[result] = statement
         unread = name_never_read(frame.f_code, frame.f_lasti)
+        numbers_told = None if result.requires_grad else _numbers_told(name, result)
         if unread is None:
+            self._read |= {numbers_told} if numbers_told is not None else set()
             return result
         told = f"{unread} {line_of(frame)}"
         is_figure = not _CALLED_MASK.search(unread) and (name in _FOR_READERS or not result.requires_grad)
-        self._found.append(_UnreadValue(told, frame.f_code, is_figure, tuple(self._leaves(result))))
+        beside = is_named_beside_another(frame.f_code, frame.f_lasti)
+        parameters, unpacked = tuple(self._leaves(result)), numbers_told if beside else None
+        self._found.append(_UnreadValue(told, frame.f_code, is_figure, parameters, unpacked))
         return _other_numbers(result) if told in self._spoiled else result
 
     def _leaves(self, value: Tensor) -> Iterator[str]:
@@ -112,6 +132,14 @@ class FollowedValues(StepFollower):
         for node in nodes_behind([value]):
             if (name := self._names.get(id(getattr(node, "variable", None)))) is not None:
                 yield name
+
+
+def _numbers_told(name: str, value: Tensor) -> str | None:
+    """Return what tells the numbers of data that an operation made; None for what is large."""
+    if value.numel() > _MOST_NUMBERS or value.layout is not torch.strided:
+        return None
+    numbers = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
+    return f"{name} {tuple(value.shape)} {hashlib.sha256(numbers).hexdigest()}"
 
 
 def _other_numbers(value: Tensor) -> Tensor:

@@ -29,6 +29,7 @@ from truestep.doctor.experiments.opened_cuts import OpenedCuts
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_gradients
 from truestep.doctor.experiments.own_backward import own_backward_of
 from truestep.doctor.experiments.sight import DataSight
+from truestep.doctor.experiments.states_kept import StatesKept
 from truestep.doctor.experiments.step_follower import StepFollower
 from truestep.doctor.forks.fork import GoingOn
 from truestep.doctor.relations.examples import Examples, UnclearExamplesError
@@ -120,10 +121,11 @@ class StepChild:
             self._change_parameters()
         change.set_option(plan.criteria)
         count = change.count(examples)
-        frozen = [each for module in plan.layers.values() for each in module.buffers(recurse=False)]
+        if change.keeps_buffers:
+            self._entered.enter_context(StatesKept(plan.layers.values()))
         self._noise = SymmetricNoise(
             count,
-            frozen=frozen if change.keeps_buffers else (),
+            frozen=self._frozen(),
             tensors=plan.parameters.values(),
             seed=SEED + change.noise,
         )
@@ -136,6 +138,11 @@ class StepChild:
             put_in_memory(plan.in_memory, batch)
         self._begin_to_follow(batch, count)
         return batch
+
+    def _frozen(self) -> list[Tensor]:
+        """Return the buffers that stay as they are."""
+        layers = self._plan.layers.values() if self._change.keeps_buffers else ()
+        return [each for module in layers for each in module.buffers(recurse=False)]
 
     def _begin_to_follow(self, batch: Any, count: int) -> None:
         assert self._noise is not None
@@ -166,7 +173,7 @@ class StepChild:
             begin = self._open_cuts if change.opens_cuts else self._change_parameters
             enter(CallsCounted(change.at, begin))
         elif change.records_rows:
-            self._rows = enter(RowRecord(count, plan.layers, in_full=True))
+            self._rows = enter(RowRecord(count, plan.layers, in_full=True, frozen=self._frozen()))
         elif change.opens_cuts:
             self._open_cuts()
         elif followers := followers_of(change, plan.layers, plan.parameters):

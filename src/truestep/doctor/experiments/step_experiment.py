@@ -302,7 +302,8 @@ class StepExperiment:
     @cached_property
     def mixing(self) -> Mixing | None:
         """Where the examples first mix, None where that can't be told."""
-        before, after = (self.child(Change(kind, records_rows=True)) for kind in ("none", "one changed"))
+        kinds: tuple[ChangeKind, ...] = ("none", "one changed")
+        before, after = (self.child(Change(kind, records_rows=True, keeps_buffers=True)) for kind in kinds)
         return first_mixing(before.calls, after.calls, 0)
 
     @cached_property

@@ -19,6 +19,7 @@ from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_ten
 from truestep.doctor.runtime.operations import WatchedOperationMode
 from truestep.doctor.runtime.probed_model import ProbedModel
 
+_HAND_THROUGH = frozenset({"contiguous", "to", "float", "double", "type", "cpu", "requires_grad_"})  # what they are given
 MOST_BYTES = 1 << 28  # of values that are kept; a passage with more tells no places
 
 
@@ -32,6 +33,7 @@ class ProbedValue:
     layer: str  # its path in the model
     value: Tensor
     before: tuple[ProbedValue, ...]
+    carried: Tensor | None = None  # what an earlier passage left behind, and this operation was given
 
     @property
     def place(self) -> str:
@@ -45,11 +47,24 @@ class ProbedValue:
 
 
 class ProbePassage:
-    """The operations of one application; each starts from the same random numbers."""
+    """The operations of one application; each starts from the same random numbers.
+
+    Args:
+        trial: the model.
+        changed: other tensors for some inputs, by position or name.
+        seed: of the random numbers.
+        after: the passage before this one, whose results may be in what the model holds.
+    """
 
     def __init__(
-        self, trial: ProbedModel, changed: Mapping[int | str, Tensor] | None = None, seed: int = 0
+        self,
+        trial: ProbedModel,
+        changed: Mapping[int | str, Tensor] | None = None,
+        seed: int = 0,
+        after: ProbePassage | None = None,
     ) -> None:
+        self._left = after.written() if after is not None else frozenset()
+        self._written = set[int]()  # of that, by this passage
         self.steps: list[ProbedValue] = []
         self._names = {id(module): name for name, module in trial.module.named_modules()}
         self._layers: list[str] = []
@@ -79,14 +94,26 @@ class ProbePassage:
     def _note(self, name: str, result: Any, given: list[Tensor], *_: Any) -> None:
         path, line = watched_user_line()
         before = tuple(self._known[id(each)] for each in given if id(each) in self._known)
+        carried = next((each for each in given if self._is_left(each)), None)
+        carried = carried.detach().clone() if carried is not None else None
         for each in (result,) if isinstance(result, Tensor) else result:
+            if any(each is one for one in given) and name not in _HAND_THROUGH:
+                self._written.add(_memory(each))
             if isinstance(each, Tensor) and is_plain_watched_tensor(each) and self._bytes <= MOST_BYTES:
                 kept = each.detach().clone() if any(each is one for one in given) else each.detach()
                 self._bytes += each.nbytes
-                made = ProbedValue(name, path, line, self._layers[-1] if self._layers else "", kept, before)
+                made = ProbedValue(name, path, line, self._layers[-1] if self._layers else "", kept, before, carried)
                 self.steps.append(made)
                 self._known[id(each)] = made
                 self._alive.append(each)
+
+    def _is_left(self, given: Tensor) -> bool:
+        """Whether a tensor holds what the passage before left there."""
+        return bool(self._left) and _memory(given) in self._left - self._written
+
+    def written(self) -> frozenset[int]:
+        """Return the memory that operations of this passage made or wrote to."""
+        return frozenset(_memory(each) for each in self._alive)
 
     @property
     def is_whole(self) -> bool:
@@ -120,7 +147,12 @@ def probed_values_differ(first: Tensor, second: Tensor) -> Tensor:
 
 
 def align_passages(passages: list[ProbePassage], output: int = 0) -> list[tuple[ProbedValue, list[Tensor]]]:
-    """Return the operations on the way to a tensor of the first one's output, each with its value in every passage.
+    """Return the operations on the way to a tensor of the first one's output, each with its value in every passage."""
+    return [(steps[0], [each.value for each in steps]) for steps in aligned_steps(passages, output)]
+
+
+def aligned_steps(passages: list[ProbePassage], output: int = 0) -> list[tuple[ProbedValue, ...]]:
+    """Return the operations on the way to a tensor of the first one's output, as every passage did them.
 
     Where the passages took different ways, what follows is left out.
     """
@@ -131,5 +163,10 @@ def align_passages(passages: list[ProbePassage], output: int = 0) -> list[tuple[
         if len({(each.operation, each.value.shape) for each in steps}) > 1:
             break
         if id(steps[0]) in wanted:
-            found.append((steps[0], [each.value for each in steps]))
+            found.append(steps)
     return found if base.is_whole and others else []
+
+
+def _memory(tensor: Tensor) -> int:
+    """Return what tells whether two tensors are forms of one."""
+    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
