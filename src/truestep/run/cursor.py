@@ -174,6 +174,8 @@ class RunCursor:
     """Batches whose body is over: what a save counts."""
     most_updates: int = 0
     """Of all bodies so far."""
+    num_epochs: int = 0
+    """How many the loop over `run.epochs` counts, of the whole run."""
     streams: RunStreams = field(default_factory=RunStreams)
     leader: StreamCursor | None = None
     finished: bool = False

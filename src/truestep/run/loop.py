@@ -53,6 +53,7 @@ class RunLoop:
         cursor, session = self._run.cursor, self._session
         session.begin(total)
         cursor.epochs = body = object()
+        cursor.num_epochs = total
         cursor.is_broken_off = False
         try:
             while cursor.epoch < total and not cursor.finished:
@@ -156,6 +157,7 @@ class RunLoop:
         if self._run.asked_epoch and not self._run.cursor.in_epochs:
             refuse_epoch_that_never_moves(self._run.asked_epoch)
         self._session.pass_begun(stream, leads=leads)
+        self._tell_of_reading_once(stream)
         if stream.limit is None and stream.source.why_endless:
             from truestep.run.endless_pass import tell_of_endless_pass  # data seldom has no end
 
@@ -167,6 +169,16 @@ class RunLoop:
         if leads:
             self._files.look(at_once=True)
             self._rank_data.pass_begun()
+
+    def _tell_of_reading_once(self, stream: StreamCursor) -> None:
+        cursor, kind = self._run.cursor, stream.source.reads_once
+        left = cursor.num_epochs - cursor.epoch if cursor.in_epochs else 0
+        if kind and left > 1:
+            self._run.screen.say_once(
+                f"{stream.label} is {kind}, which can be read only once, and run.epochs({cursor.num_epochs}) is for more: in "
+                f"the epoch behind this one it is refused. Give run.data the function that makes it, without calling it, as "
+                "run.data(rows, batch_size=32) where def rows(): yields them"
+            )
 
     def _look_at_lists(self, stream: StreamCursor, *, whole: bool = False) -> None:
         from truestep.run.changing_data import look_at_lists  # most data is no list

@@ -325,3 +325,13 @@ def test_an_error_in_a_schedule_names_the_batch():
     with pytest.raises(KeyError) as caught:
         read(opened((5,), ["by number"], lambda batch: planned[batch], batch_size=2))
     assert "was asked for batch 1." in caught.value.__notes__[0]
+
+
+def test_what_it_costs_that_every_rank_reads_all_of_a_mixture_of_streams_is_told():
+    given = [4, 4], ["stream", "stream"], {"0": 1, "1": 1}
+    whole, shared = (opened(*given, share=RankShare(0, size), batch_size=2) for size in (1, 3))
+    assert whole.what_it_costs() is None
+    assert (
+        shared.what_it_costs()
+        == "each of 3 ranks reads all of its sources and takes its own rows, 3 times the reading"
+    )

@@ -261,6 +261,15 @@ class MixtureOfStreams(BatchSource):
                 told.append(f"{part.name!r} {how}")
         return "goes on " + "; ".join(told)
 
+    def what_it_costs(self) -> str | None:
+        """Return what that every rank reads all of it costs."""
+        size = self._share.size
+        return (
+            None
+            if size == 1
+            else f"each of {size} ranks reads all of its sources and takes its own rows, {size} times the reading"
+        )
+
     def close(self) -> None:
         """End the worker processes."""
         for part in self._parts:

@@ -107,6 +107,11 @@ class BatchSource(SealedAttributes, ABC):
         """Return from where a resumed run goes on in this data, None where it is entered there by its number."""
         return None
 
+    @property
+    def reads_once(self) -> str:
+        """What it is, where it can be read once only and so has nothing for another epoch; "" where it can be read again."""
+        return ""
+
     def what_it_costs(self) -> str | None:
         """Return what is said once of a cheaper way to read it, None where there is nothing to say."""
         return None

@@ -10,7 +10,7 @@ import torch
 from truestep.core.accelerator import runs_ahead
 from truestep.core.errors import DataError
 from truestep.core.frames import warn_user
-from truestep.core.wording import counted
+from truestep.core.wording import a_type, counted
 from truestep.engine.choices import Choice
 from truestep.engine.data import stream_words as words
 from truestep.engine.data.empty_batch import form_of_batch
@@ -295,6 +295,13 @@ class StreamSource(BatchSource):
         told = f"re-reading {samples} ({batches}) of its pass, each batch compared with what was trained on"
         why = saved.get("why_not_its_state") if self._trial is None else self._trial.why
         return f"{told}: {why}" if why else told
+
+    @property
+    def reads_once(self) -> str:
+        """What it is, where it is an iterator without a state."""
+        return (
+            a_type(self._stream.data) if self._stream.reads_once and not self._stream.may_have_state else ""
+        )
 
     def what_it_costs(self) -> str | None:
         """Return that every rank reads all of it, where that is so."""

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 from truestep.core.wording import error_line
 from truestep.engine.data.progress import note_sample
 from truestep.engine.data.randomness import SampleRandomness
+from truestep.engine.data.read_from import line_read_from
 
 if TYPE_CHECKING:
     from truestep.engine.data.streaming import SampleStream, StreamReading
@@ -78,7 +79,9 @@ class StreamReader:
                 return
             except Exception as error:
                 number = self._position + offset
-                error.add_note(f"This happened while sample {number} of the stream was read.")
+                error.add_note(
+                    f"This happened while sample {number} of the stream was read{line_read_from(error)}."
+                )
                 raise
             yield sample
 
