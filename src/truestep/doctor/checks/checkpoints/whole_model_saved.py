@@ -28,8 +28,8 @@ class WholeModelSaved(SourceCheck):
     Fix: save net.state_dict(); make the module, then load_state_dict.
 
     Evidence: HumanCompatibleAI/imitation e5ef1880 src/imitation/scripts/train_preference_comparisons.py:46;
-    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L, M, N, O, P, Q, R, S, T: 111 true, 12 debatable,
-    11 false.
+    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L, M, N, O, P, Q, R, S, T, U: 116 true, 12
+    debatable, 11 false.
     """
 
     code = "SAVE001"

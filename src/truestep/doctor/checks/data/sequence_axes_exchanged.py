@@ -34,8 +34,8 @@ class SequenceAxesExchanged(SourceCheck):
 
     Fix: the same batch_first in both.
 
-    Evidence: the plain form of row 80 of docs/mistakes.md; 186 repositories, beds B, M: 0 true, 1 debatable, 2
-    false.
+    Evidence: the plain form of row 80 of docs/mistakes.md; 186 repositories, beds B, M, U: 0 true, 1 debatable,
+    3 false.
     """
 
     code = "DATA010"

@@ -29,8 +29,8 @@ class TrainingDataEvaluated(SourceCheck):
 
     Fix: give the loader the data that were held out.
 
-    Evidence: 186 repositories: said 2 times, not judged; beds C, E, F, I, K, L, M, R, T: 10 true, 3 debatable,
-    1 false.
+    Evidence: 186 repositories: said 2 times, not judged; beds C, E, F, I, K, L, M, R, T, U: 10 true, 4
+    debatable, 1 false.
     """
 
     code = "DATA020"

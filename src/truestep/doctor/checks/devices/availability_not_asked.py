@@ -26,7 +26,7 @@ class AvailabilityNotAsked(SourceCheck):
 
     Fix: add the parentheses.
 
-    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S, T: 26 true, 4
+    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S, T, U: 33 true, 4
     debatable, 0 false.
     """
 

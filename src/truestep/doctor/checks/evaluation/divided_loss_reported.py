@@ -38,7 +38,7 @@ class DividedLossReported(SourceCheck):
 
     Fix: divide where backward() is called, and keep the loss itself.
 
-    Evidence: beds A, C, D, G, I: 3 true, 2 debatable, 0 false.
+    Evidence: beds A, C, D, G, I, U: 4 true, 2 debatable, 0 false.
     """
 
     code = "EVAL033"

@@ -30,7 +30,8 @@ class TrainOverridden(SourceCheck):
     Fix: def train(self, mode=True): super().train(mode); ...; return self. A loop is better called fit().
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:44;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:34; bed O: 0 true, 1 false.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/original_code_snippet.py:34; beds O, U: 0 true, 3
+    debatable, 1 false.
     """
 
     code = "EVAL009"

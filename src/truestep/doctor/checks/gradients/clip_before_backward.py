@@ -41,7 +41,7 @@ class ClipBeforeBackward(SourceCheck, Watcher):
 
     Fix: clip between backward() and step().
 
-    Evidence: 186 repositories, beds H, K, M, Q, S: 9 true, 0 false.
+    Evidence: 186 repositories, beds H, K, M, Q, S, U: 11 true, 0 false.
     """
 
     code = "GRAD009"

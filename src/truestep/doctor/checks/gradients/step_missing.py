@@ -45,7 +45,7 @@ class StepMissing(SourceCheck, Watcher):
 
     Fix: call optimizer.step() after backward().
 
-    Evidence: the plain form of row 8 of docs/mistakes.md; bed K: 1 true, 1 debatable, 1 false.
+    Evidence: the plain form of row 8 of docs/mistakes.md; beds K, U: 1 true, 1 debatable, 2 false.
     """
 
     code = "GRAD007"

@@ -45,7 +45,8 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
 
     Fix: clear the gradients where the optimizer steps.
 
-    Evidence: the plain form of row 4 of docs/mistakes.md; 186 repositories, beds F, G, H, S: 5 true, 1 false.
+    Evidence: the plain form of row 4 of docs/mistakes.md; 186 repositories, beds F, G, H, S, U: 6 true, 1
+    false.
     """
 
     code = "GRAD004"

@@ -76,7 +76,7 @@ class PaddingCounted(SourceCheck, Watcher):
 
     Fix: pad the labels with -100 (a copy of the ids: labels[attention_mask == 0] = -100), or give the loss ignore_index=PADDING.
 
-    Evidence: the plain form of row 50 of docs/mistakes.md; bed P: 1 true, 0 false.
+    Evidence: the plain form of row 50 of docs/mistakes.md; beds P, U: 2 true, 0 false.
     """
 
     code = "LOSS026"

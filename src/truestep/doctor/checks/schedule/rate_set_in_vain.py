@@ -50,7 +50,8 @@ class RateSetInVain(SourceCheck):
 
     Fix: `for group in opt.param_groups: group["lr"] = ...`, or a schedule.
 
-    Evidence: the plain form of row 14 of docs/mistakes.md; 186 repositories, beds E, F, N, P: 7 true, 11 false.
+    Evidence: the plain form of row 14 of docs/mistakes.md; 186 repositories, beds E, F, N, P, U: 8 true, 11
+    false.
     """
 
     code = "SCHED008"

@@ -40,7 +40,7 @@ class FormatWithoutPlace(SourceCheck):
 
     Fix: write {} where the value belongs.
 
-    Evidence: 186 repositories, beds E, F, H, K, L, M, N, O, R: 12 true, 12 debatable, 2 false.
+    Evidence: 186 repositories, beds E, F, H, K, L, M, N, O, R, U: 12 true, 13 debatable, 3 false.
     """
 
     code = "VALUE030"
