@@ -30,6 +30,7 @@ def first():
         "net": {"a": WEIGHT, "tied": WEIGHT, "b": torch.ones(4)},
         "optimizer": {0: {"step": torch.tensor(1.0)}, "lr": 0.1, "betas": (0.9, 0.99), "seen": Counter("ab")},
         "random": torch.get_rng_state(),
+        "python": (3, (1, 2, 0), None),
     }
 
 
@@ -43,6 +44,11 @@ STATES = {
     "the same": first,
     "another value": lambda: changed(optimizer={**first()["optimizer"], "lr": 0.2, "seen": Counter("abc")}),
     "another type of value": lambda: changed(optimizer={**first()["optimizer"], "lr": True}),
+    "another integer": lambda: changed(python=(3, (1, 5, 0), None)),
+    "an integer more": lambda: changed(python=(3, (1, 2, 0, 0), None)),
+    "a boolean among integers": lambda: changed(python=(3, (True, 2, 0), None)),
+    "a float among integers": lambda: changed(python=(3, (1, 2, 0.0), None)),
+    "a list of integers": lambda: changed(python=(3, [1, 2, 0], None)),
     "another shape": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT, "b": torch.ones(5)}),
     "another dtype": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT, "b": torch.ones(4).double()}),
     "untied": lambda: changed(net={"a": WEIGHT, "tied": WEIGHT.clone(), "b": torch.ones(4)}),

@@ -193,9 +193,9 @@ def names_worth_loading():
 
 def know_libraries():
     """Have a run find at once that modules of libraries are no source of the user's, and copy no memory to look at them."""
-    frames, fingerprint = map(importlib.import_module, ("truestep.core.frames", "truestep.run.fingerprint"))
+    frames, own_code = map(importlib.import_module, ("truestep.core.frames", "truestep.run.own_code"))
     files = {name: getattr(module, "__file__", None) for name, module in list(sys.modules.items())}
-    fingerprint._OWN_CODE._seen.update(
+    own_code.CODE_OF_PROCESS._seen.update(
         name for name, file in files.items() if isinstance(file, str) and frames.is_library_file(file)
     )
 

@@ -22,6 +22,7 @@ from truestep.checkpoints.snapshot import CheckpointStaging, direct_image
 from truestep.checkpoints.tree import (
     EncodedState,
     SavedTensorPiece,
+    are_saved_integers,
     encode_saved_value,
     encode_state,
     state_children,
@@ -297,12 +298,28 @@ class _ListPart:
         return self._node
 
 
+class _IntegersPart:
+    def __init__(self, value: Any, node: Any) -> None:
+        self._type, self._integers, self._node = type(value), list(value), node
+
+    def node(self, value: Any, tensors: list[Tensor]) -> Any:
+        if type(value) is not self._type or not are_saved_integers(value):
+            raise SavedStateChangedError
+        integers = list(value)
+        if integers != self._integers:
+            self._integers = integers
+            self._node = integers if self._type is list else {"tuple": integers}
+        return self._node
+
+
 def part_of_saved_state(value: Any, node: Any, path: tuple[Any, ...] = ()) -> _Part:
     """Return what encodes values like `value`, which was encoded as `node`, again."""
     if isinstance(value, Tensor):
         return _TensorPart(node)
     if isinstance(value, SavedTensorPiece):
         return _PiecePart(value, node)
+    if isinstance(value, list | tuple) and are_saved_integers(value):
+        return _IntegersPart(value, node)
     if state_children(node) is None:
         return _PlainPart(value, node, path)
     return _DictPart(value, node, path) if isinstance(value, dict) else _ListPart(value, node, path)

@@ -92,10 +92,15 @@ class _Encoder:
         if isinstance(value, dict):
             return self._dict(value, path)
         if type(value) is list:
-            return [self.node(item, (*path, index)) for index, item in enumerate(value)]
+            return self._items(value, path)
         if isinstance(value, tuple):
-            return {"tuple": [self.node(item, (*path, index)) for index, item in enumerate(value)]}
+            return {"tuple": self._items(value, path)}
         return encode_saved_value(value, path)
+
+    def _items(self, values: list[Any] | tuple[Any, ...], path: tuple[Any, ...]) -> list[Any]:
+        if are_saved_integers(values) and len(path) < MAX_DEPTH:
+            return list(values)
+        return [self.node(item, (*path, index)) for index, item in enumerate(values)]
 
     def _dict(self, value: dict[Any, Any], path: tuple[Any, ...]) -> dict[str, Any]:
         # The exact type: a key of a subclass of str (an Enum, say) would come back as another key.
@@ -124,6 +129,11 @@ def _key(key: Any, path: tuple[Any, ...], depth: int = 0) -> Any:
         f"The key {key!r} of the state at {state_path_text(path)} is {a_type(key)}. Keys of a state are None, bool, "
         f"int, float, str and tuples of these, so that they come back equal; write {str(key)!r}."
     )
+
+
+def are_saved_integers(values: list[Any] | tuple[Any, ...]) -> bool:
+    """Whether all are integers, which are their own nodes: the state of Python's generator is 625 of them."""
+    return set(map(type, values)) == {int} and max(map(int.bit_length, values)) <= MAX_INTEGER_BITS
 
 
 def encode_saved_value(value: Any, path: tuple[Any, ...]) -> Any:

@@ -16,7 +16,7 @@ from truestep.core.accelerator import card_facts
 from truestep.core.command_words import command_options, hide_in_words
 from truestep.core.secret_values import Hide
 from truestep.engine.choices import Choice
-from truestep.run.own_code import CodeOfRun, compare_own_code, source_of_main
+from truestep.run.own_code import CODE_OF_PROCESS, compare_own_code, source_of_main
 
 EXACT = "bit-identical"
 ROUNDED = "the same samples and random numbers with other rounding"
@@ -25,7 +25,6 @@ WEAKER = "no more than its data can promise"
 IF_NOTHING_OUTSIDE = "if the loop keeps nothing in variables or attributes"
 NOT_COMPARED = "other packages, files, environment"
 _NO_FACTS = {"python", "code", "arguments", "went_on"}  # compared otherwise, or not at all
-_OWN_CODE = CodeOfRun()
 
 
 def run_fingerprint(device: torch.device, hide: Hide) -> dict[str, Any]:
@@ -45,7 +44,7 @@ def run_fingerprint(device: torch.device, hide: Hide) -> dict[str, Any]:
         "cudnn_deterministic": torch.backends.cudnn.deterministic,
         "cudnn_tf32": _cudnn_tf32(),
         "float32_matmul_precision": _matmul_precision(),
-        "code": _OWN_CODE.hashes(),
+        "code": CODE_OF_PROCESS.hashes(),
         "arguments": script_arguments(hide),
     }
     return facts | card_facts(device)

@@ -14,7 +14,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import part_on_this_rank
 from truestep.engine.state import learner_settings
 from truestep.run.agreement import CODE_OF, RunAgreement
-from truestep.run.own_code import CodeOfRun
+from truestep.run.own_code import CODE_OF_PROCESS
 from truestep.run.tracking import TrackedObjects
 from truestep.run.user_state import run_state_digest
 
@@ -30,7 +30,7 @@ def refuse_different_ranks(
 
 
 def _what_is_trained(learners: Mapping[str, LearnerParts]) -> dict[str, Any]:
-    facts: dict[str, Any] = {f"{CODE_OF}{path}": code for path, code in CodeOfRun().hashes().items()}
+    facts: dict[str, Any] = {f"{CODE_OF}{path}": code for path, code in CODE_OF_PROCESS.hashes().items()}
     facts |= {"the torch": str(torch.__version__), "the learners": list(learners)}
     for name, learner in learners.items():
         facts |= {f"{key} of {name!r}": value for key, value in learner_settings(learner).items()}

@@ -46,6 +46,9 @@ class CodeOfRun:
             return
 
 
+CODE_OF_PROCESS = CodeOfRun()
+
+
 def compare_own_code(saved: dict[str, str]) -> ComparedRunCode:
     """Compare the files that a checkpoint names with those that are there now."""
     changed = []
