@@ -14,6 +14,19 @@ from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of,
 
 # layers without weights whose mode matters
 _WITH_MODE = re.compile(r"^torch\.nn\.(\w*Dropout\dd|\w*Dropout|RReLU)$")
+_RETURN_ITSELF = (
+    "to",
+    "cuda",
+    "cpu",
+    "double",
+    "float",
+    "half",
+    "bfloat16",
+    "apply",
+    "requires_grad_",
+    "train",
+    "eval",
+)
 _HOLDERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
 _ASKS_FOR_WEIGHTS = re.compile(
     r"^((named_)?parameters|(load_)?state_dict|save|to|cuda|backward|train|eval|fit|optim|modules|children)$"
@@ -90,20 +103,43 @@ def _is_only_applied(module: SourceModule, owner: ast.ClassDef) -> bool:
 
 
 def _modules_in(module: SourceModule, value: ast.expr) -> list[ast.Call]:
-    """Return the calls that make what a display holds, where each makes a module."""
+    """Return the calls that make layers which a display holds, where all that it holds are layers or functions of torch's."""
+    parts = list(_parts(value))
+    made = [call for each in parts if (call := _made_by(each)) is not None and _makes_module(module, call)]
+    others = [each for each in parts if _made_by(each) not in made]
+    return made if all(_is_of_torch(module, each) for each in others) else []
+
+
+def _parts(value: ast.expr) -> Iterator[ast.expr]:
     match value:
-        case ast.List(elts=parts) | ast.Tuple(elts=parts):
-            inner = parts
-        case ast.Dict(values=parts):
-            inner = parts
-        case ast.ListComp(elt=part):
-            inner = [part]
-        case ast.DictComp(value=part):
-            inner = [part]
-        case _:
-            return []
-    made = [each for each in inner if isinstance(each, ast.Call) and _makes_module(module, each)]
-    return made if len(made) == len(inner) else []
+        case ast.List(elts=parts) | ast.Tuple(elts=parts) | ast.Dict(values=parts):
+            yield from parts
+        case ast.ListComp(elt=part) | ast.DictComp(value=part):
+            yield part
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            yield from _parts(left)
+            yield from _parts(right)
+        case ast.BinOp(left=left, op=ast.Mult()):
+            yield from _parts(left)
+
+
+def _made_by(part: ast.expr) -> ast.Call | None:
+    """Return the call that makes a value; `.to(device)` and its like return what they are called on."""
+    match part:
+        case ast.Call(func=ast.Attribute(value=ast.Call() as made, attr=name)) if name in _RETURN_ITSELF:
+            return _made_by(made)
+        case ast.Call():
+            return part
+    return None
+
+
+def _is_of_torch(module: SourceModule, part: ast.expr) -> bool:
+    """Tell a layer without weights, or a function, that stands between layers."""
+    made = _made_by(part)
+    name = module.qualify(part if made is None else made.func) or ""
+    if made is None:
+        return name.startswith("torch.")
+    return name in LAYERS_WITHOUT_WEIGHTS
 
 
 def _makes_module(module: SourceModule, call: ast.Call, modes: bool = True) -> bool:
