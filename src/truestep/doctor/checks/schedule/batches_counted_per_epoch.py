@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A Lightning schedule in batches, stepped per epoch; one in epochs, stepped per batch."""
+"""A schedule in batches that is stepped per epoch; one in epochs that is stepped per batch."""
 
 import ast
 from collections.abc import Iterator
@@ -13,11 +13,11 @@ from truestep.doctor.source.values import constant, value_origins
 
 
 class BatchesCountedPerEpoch(SourceCheck):
-    """A LightningModule gives a schedule that counts batches, without "interval": "step"; or a loop steps one per batch by epochs.
+    """A schedule that counts batches is stepped per epoch, by a loop or by Lightning; or one that counts epochs, per batch.
 
-    Why: Lightning steps a schedule once per epoch unless it is told otherwise: the warm-up lasts for hundreds of
-    epochs, and the rate never comes near its end. A cosine over `epochs` steps that every batch steps is over after so
-    many batches, and climbs again.
+    Why: of a schedule over all batches that is stepped once per epoch, as Lightning does unless it is told otherwise,
+    the warm-up lasts for hundreds of epochs, and the rate never comes near its end. A cosine over `epochs` steps that
+    every batch steps is over after so many batches, and climbs again.
 
     Bad:
         class Task(lightning.LightningModule):
@@ -35,8 +35,8 @@ class BatchesCountedPerEpoch(SourceCheck):
                 sched = torch.optim.lr_scheduler.OneCycleLR(opt, max_lr=1e-3, total_steps=total)
                 return {"optimizer": opt, "lr_scheduler": {"scheduler": sched, "interval": "step"}}
 
-    Fix: {"scheduler": scheduler, "interval": "step"}; in a loop of your own T_max=epochs * len(loader), or step it once
-    per epoch.
+    Fix: step it behind every update, or give it the number of epochs; of Lightning {"scheduler": scheduler,
+    "interval": "step"}.
 
     Evidence: 186 repositories: said 1 times, not judged; beds D, P: 2 true, 1 debatable, 0 false.
     """
@@ -55,6 +55,7 @@ class BatchesCountedPerEpoch(SourceCheck):
                 )
                 yield At(given, text, severity)
         yield from _epochs_stepped_per_batch(module)
+        yield from _batches_stepped_per_epoch(module)
 
 
 def _epochs_stepped_per_batch(module: SourceModule) -> Iterator[At]:
@@ -74,6 +75,33 @@ def _epochs_stepped_per_batch(module: SourceModule) -> Iterator[At]:
                 name = ast.unparse(made.func).rsplit(".", 1)[-1]
                 text = f"{name} is given {length}, the number of epochs, and is stepped in every batch."
                 yield At(step.node, text, RISK)
+
+
+def _batches_stepped_per_epoch(module: SourceModule) -> Iterator[At]:
+    """Report a schedule as long as all batches that is stepped behind the loop over the batches of an epoch."""
+    told: set[ast.AST] = set()
+    for trace in module.traces:
+        made = [
+            (step, call) for step in trace.of("schedule") if (call := _maker_of(module, step)) is not None
+        ]
+        for step, call in made:
+            beside = [each for each, other in made if other is call and len(each.loops()) != 1]
+            if beside or step.node in told or not counted_in_batches(module, call):
+                continue
+            if _is_behind_an_epoch(trace, step):
+                told.add(step.node)
+                name = ast.unparse(call.func).rsplit(".", 1)[-1]
+                text = f"{name} is given the number of all batches, and is stepped once per epoch: the rate stays near its beginning."
+                yield At(step.node, text, RISK)
+
+
+def _is_behind_an_epoch(trace: Trace, step: TraceEvent) -> bool:
+    """Tell a step in the loop over epochs of which every update is made in a loop within."""
+    loops = [place for place, frame in enumerate(step.path) if frame.kind == "loop"]
+    if len(loops) != 1 or step.branches(step.path[: loops[0]]) or _times(step.path[loops[0]].node) is None:
+        return False
+    updates = trace.within(step.path[: loops[0] + 1], "step")
+    return bool(updates) and all(len(each.loops()) == 2 for each in updates)
 
 
 def _maker_of(module: SourceModule, step: TraceEvent) -> ast.Call | None:
