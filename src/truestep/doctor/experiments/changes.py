@@ -25,6 +25,10 @@ class Change:
     repeated: bool = False  # the same once more
     keeps_buffers: bool = False  # whether buffers stay as they are, whatever writes to them
     records_rows: bool = False  # whether the rows of each operation's result are summed up
+    rolled: tuple[int, int] = (
+        -1,
+        0,
+    )  # of those, the number of one that is rolled by one, and along which dimension
     cleared: bool = False  # whether gradients are cleared beforehand
     second_call: bool = False  # whether a closure's second call in a step is looked at, and cleared before
     moved: str = ""  # the block of parameters that is moved
@@ -35,7 +39,7 @@ class Change:
     opens_cuts: bool = False  # whether detach() and no_grad() leave the graph whole
     option: str = ""  # the criterion's that has another value
     value: float = 0.0  # which; or what an item is filled with
-    row: int = 0  # the example whose value is constant
+    row: int = 0  # the example that is changed, or whose value all get
     noise: int = 0  # of other random numbers, the how-many-th
     # numbers that stand for examples, which double with these; gradients are those of the step
     counts: tuple[int, ...] = ()
@@ -67,7 +71,7 @@ class Change:
             "constant": lambda: examples.constant(self.item, self.row),
             "filled": lambda: examples.filled(self.item, int(self.value)),
             "exchanged": lambda: examples.exchanged(self.item),
-            "one changed": lambda: examples.with_changed(0),
+            "one changed": lambda: examples.with_changed(self.row),
             "other padding": lambda: with_other_padding(examples, self.items),
             "longer padding": lambda: with_longer_ends(examples),
         }

@@ -120,11 +120,10 @@ def _step_document(step: StepSeen) -> dict[str, Any]:
 
 
 def _row_sums(written: list[Any]) -> RowSums:
-    operation, place, layer, shape, given, read, made, total, sums = written
-    kept = tuple((rows, np.asarray(each)) for rows, each in sums)
-    return RowSums(
-        operation, place, layer, tuple(shape), tuple(map(tuple, given)), tuple(read), made, total, kept
-    )
+    call = RowSums(*written)
+    kept = tuple((rows, np.asarray(each)) for rows, each in call.sums)
+    given, read = tuple(map(tuple, call.given)), tuple(call.read)
+    return call._replace(shape=tuple(call.shape), given=given, read=read, sums=kept)
 
 
 def sampled_gradients(named: Mapping[str, Tensor]) -> dict[str, Tensor | None]:

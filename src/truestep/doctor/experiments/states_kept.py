@@ -42,7 +42,8 @@ class StatesKept:
             home = module._buffers if name in module._buffers else module.__dict__
             if home.get(name) is left:
                 del home[name]
-                home.update({name: each for key, each in self._kept[id(module)].items() if key == name})
+                kept = self._kept[id(module)]
+                home.update({key: kept[key] for key in kept.keys() & {name}})
 
     def _after(self, module: nn.Module, _args: Any, _output: Any) -> None:
         kept = self._kept.get(id(module))

@@ -173,7 +173,8 @@ class StepChild:
             begin = self._open_cuts if change.opens_cuts else self._change_parameters
             enter(CallsCounted(change.at, begin))
         elif change.records_rows:
-            self._rows = enter(RowRecord(count, plan.layers, in_full=True, frozen=self._frozen()))
+            frozen, rolled = self._frozen(), change.rolled
+            self._rows = enter(RowRecord(count, plan.layers, in_full=True, frozen=frozen, rolled=rolled))
         elif change.opens_cuts:
             self._open_cuts()
         elif followers := followers_of(change, plan.layers, plan.parameters):

@@ -29,6 +29,7 @@ from truestep.doctor.runtime.frames import path_in_finding
 
 _MOST_FILLED, _OTHER_NOISES = 3, 3
 _FACTORS = Change(holds_constants=True)
+_ROWS = Change(records_rows=True, keeps_buffers=True)
 _MOST_NOISE = 1e-3  # that gradients of one batch, computed twice, may be apart
 
 
@@ -302,9 +303,35 @@ class StepExperiment:
     @cached_property
     def mixing(self) -> Mixing | None:
         """Where the examples first mix, None where that can't be told."""
-        kinds: tuple[ChangeKind, ...] = ("none", "one changed")
-        before, after = (self.child(Change(kind, records_rows=True, keeps_buffers=True)) for kind in kinds)
-        return first_mixing(before.calls, after.calls, 0)
+        before, count = self.child(_ROWS).calls, self.plan.examples.count
+        for row in sorted(
+            {0, count // 3, count // 2, count - 1}
+        ):  # the largest, say, comes of one example alone
+            after = self.child(replace(_ROWS, kind="one changed", row=row)).calls
+            if (found := first_mixing(before, after, row)) is not None:
+                return found
+        return None
+
+    @cached_property
+    def mixing_is_meant(self) -> bool:
+        """Whether what is done with the result of what mixes shows that it is meant.
+
+        Of a table of all with all it is where a pair's place matters, as that of an example with its own partner does: another
+        order along one side, or the other, gives another loss. A mean over all pairs is the same.
+        """
+        mixing = self.mixing
+        if mixing is None or not mixing.is_meant:
+            return False
+        return not mixing.is_table or all(self._place_matters(mixing.number, axis) for axis in (-2, -1))
+
+    def _place_matters(self, number: int, axis: int) -> bool:
+        base, found = self.child(_ROWS), self.child(replace(_ROWS, rolled=(number, axis)))
+        losses = [[loss for step in each.steps for loss in step.losses] for each in (base, found)]
+        least = 4 * self.base.coarsest
+        pairs = zip(*losses, strict=False)
+        return found.error is not None or any(
+            abs(one - other) > least * max(abs(one), abs(other)) for one, other in pairs
+        )
 
     @cached_property
     def mixing_line(self) -> Place | None:

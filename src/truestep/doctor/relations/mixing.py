@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.core.frames import is_library_file
+from truestep.doctor.relations.meanings import PRODUCTS, RANKS, RATIO, RowSums, is_meant, meaning_of_mixing
 from truestep.doctor.relations.numbers_flow import NumbersFlow
 
 _MOST_CALLS = 4000
@@ -25,44 +26,7 @@ _MOST_NUMBERS = 4_000_000
 _RELATIVE, _ABSOLUTE = 1e-6, 1e-9
 _SMALLEST_COUNT, _LARGEST_COUNT = 3, 13
 
-# The meaning under which it is right that examples mix, by the operation that mixes them.
-_PRODUCTS = frozenset({"mm", "bmm", "addmm", "baddbmm", "cdist_forward", "euclidean_dist", "dist"})
-_COMPARES = "each example is compared with all others, as in contrastive losses and metric learning"
-_ARITHMETIC = frozenset({"add", "sub", "rsub", "mul", "div", "pow"})
-_NORMALISES = "the examples are normalised by a figure of the whole batch, as advantages are"
-_RATIO = "the loss is a ratio of sums over the whole batch, as a Dice loss is"
 _MOST_IN_TOTAL = 4096
-_MEANINGS = {
-    **dict.fromkeys(
-        ("sort", "topk", "argsort", "cumsum", "logcumsumexp", "cummax", "cummin"), "the examples are ranked"
-    ),
-    **dict.fromkeys(
-        ("roll", "flip", "index", "index_select", "gather"),
-        "each example is paired with another, as in mix-up and losses with negatives",
-    ),
-    **dict.fromkeys(
-        ("native_batch_norm", "batch_norm_with_update", "cudnn_batch_norm"),
-        "batch normalisation without stored statistics",
-    ),
-}
-
-
-class RowSums(NamedTuple):
-    """What is kept of an operation's result: its name, where it was called, and the sums of its rows along each dimension.
-
-    Of what has no rows of examples, as the sum over them, `total` is a weighted sum of all numbers.
-    """
-
-    operation: str
-    place: str | None
-    layer: str | None
-    shape: tuple[int, ...]
-    given: tuple[tuple[int, ...], ...]
-    read: tuple[int, ...]  # the memory of what was given
-    made: int  # and of the result
-    total: float | None
-    sums: tuple[tuple[int, Any], ...]
-    """The rows of an example and the sums of all rows, for each dimension that can hold the examples."""
 
 
 # in these both sides may be spread over one another
@@ -79,6 +43,15 @@ class Mixing(NamedTuple):
     shape: tuple[int, ...]
     meaning: str | None = None
     """The meaning under which that is right, where there is a usual one."""
+    is_meant: bool = False
+    """Whether what is done with the result shows that it is meant; of a table, whether nothing shows that it is not."""
+    number: int = 0
+    """Of the call, among those that were recorded."""
+
+    @property
+    def is_table(self) -> bool:
+        """Whether it holds a number for each pair of examples."""
+        return self.operation in PRODUCTS
 
     @property
     def spreads(self) -> bool:
@@ -101,6 +74,7 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         layers: the modules whose names are to be said, by name.
         in_full: whether the places are told with the whole path of the file.
         frozen: tensors that keep their values, whatever writes to them.
+        rolled: the number of a call whose result is rolled by one, and along which dimension.
     """
 
     def __init__(
@@ -110,9 +84,11 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         *,
         in_full: bool = False,
         frozen: Iterable[Tensor] = (),
+        rolled: tuple[int, int] = (-1, 0),
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.calls: list[RowSums] = []
+        self._rolled = rolled
         self._flow = NumbersFlow(frozen)
         self._reaching: set[int] = set()
         self._count = count
@@ -135,9 +111,12 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
             total = None if sums else self._total(kept)
             self.calls.append(
                 RowSums(
-                    name, place, layer, tuple(kept.shape), given, tuple(forms), _memory(kept), total, sums
+                    *(name, place, layer, tuple(kept.shape), given, tuple(forms), _memory(kept)),
+                    *(any(each.requires_grad for each in tensors), len(self.calls), total, sums),
                 )
             )
+            if len(self.calls) - 1 == self._rolled[0]:
+                result = kept.roll(1, self._rolled[1])
         return result
 
     def reaches(self, results: Iterable[Any]) -> None:
@@ -195,22 +174,33 @@ def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) 
         row: which one was changed.
     """
     ratio, changed = None, set[int]()  # the memory of totals that the example changed
-    for first, second in zip(before, after, strict=False):
+    count = next((len(sums) // rows for each in before for rows, sums in each.sums), 0)
+    for number, (first, second) in enumerate(zip(before, after, strict=False)):
         if (first.operation, first.shape) != (second.operation, second.shape):
             return None  # from here on other operations are called
         if first.sums and _is_mixed(first, second, row):
-            found = _mixing_in(first, _meaning(first))
+            found = _mixing_in(first, meaning_of_mixing(first), is_meant(first, before[number + 1 :]))
             return found if ratio is None or found.meaning is None else ratio
         changed.discard(first.made)
         if first.total != second.total:
-            is_ratio = first.operation == "div" and len(first.read) > 1 and changed.issuperset(first.read)
-            ratio = ratio or (_mixing_in(first, _RATIO) if is_ratio else None)
+            ratio = ratio or _mixing_of_totals(first, changed, count)
             changed.add(first.made)
     return ratio
 
 
-def _mixing_in(call: RowSums, meaning: str | None) -> Mixing:
-    return Mixing(call.operation, call.place, call.layer, call.given, call.shape, meaning)
+def _mixing_of_totals(call: RowSums, changed: set[int], count: int) -> Mixing | None:
+    """Return what a call mixes whose result has no rows: a quotient of two changed sums, or some examples of all that it ranks."""
+    if call.operation == "div" and len(call.read) > 1 and changed.issuperset(call.read):
+        return _mixing_in(call, RATIO)
+    if call.operation in RANKS and call.given == ((count,),):
+        return _mixing_in(call, meaning_of_mixing(call), is_meant=True)
+    return None
+
+
+def _mixing_in(call: RowSums, meaning: str | None, is_meant: bool = False) -> Mixing:
+    return Mixing(
+        call.operation, call.place, call.layer, call.given, call.shape, meaning, is_meant, call.number
+    )
 
 
 def _is_mixed(first: RowSums, second: RowSums, row: int) -> bool:
@@ -226,20 +216,6 @@ def _is_mixed(first: RowSums, second: RowSums, row: int) -> bool:
 def _is_of_one(changed: Any, rows: int, row: int, count: int) -> bool:
     """Whether the changed rows are all one example's: a block of them, or each so many-th."""
     return bool((changed // rows == row).all() or (changed % count == row).all())
-
-
-def _meaning(call: RowSums) -> str | None:
-    """Return under which meaning it is right that a call mixes the examples."""
-    if "ttention" in (call.layer or ""):
-        return None
-    if call.operation in _PRODUCTS:
-        squares = len(call.shape) >= 2 and call.shape[-1] == call.shape[-2]
-        return _COMPARES if squares else None
-    if call.operation in _ARITHMETIC:
-        # by something of fewer numbers, and no two that spread to a table of all with all
-        figures = [each for each in call.given if each != call.shape]
-        return _NORMALISES if call.shape in call.given and figures else None
-    return _MEANINGS.get(call.operation)
 
 
 def distinct_count(most: int, sizes: Iterable[int]) -> int:

@@ -19,7 +19,9 @@ from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_ten
 from truestep.doctor.runtime.operations import WatchedOperationMode
 from truestep.doctor.runtime.probed_model import ProbedModel
 
-_HAND_THROUGH = frozenset({"contiguous", "to", "float", "double", "type", "cpu", "requires_grad_"})  # what they are given
+_HAND_THROUGH = frozenset(
+    {"contiguous", "to", "float", "double", "type", "cpu", "requires_grad_"}
+)  # what they are given
 MOST_BYTES = 1 << 28  # of values that are kept; a passage with more tells no places
 
 
@@ -102,7 +104,9 @@ class ProbePassage:
             if isinstance(each, Tensor) and is_plain_watched_tensor(each) and self._bytes <= MOST_BYTES:
                 kept = each.detach().clone() if any(each is one for one in given) else each.detach()
                 self._bytes += each.nbytes
-                made = ProbedValue(name, path, line, self._layers[-1] if self._layers else "", kept, before, carried)
+                made = ProbedValue(
+                    name, path, line, self._layers[-1] if self._layers else "", kept, before, carried
+                )
                 self.steps.append(made)
                 self._known[id(each)] = made
                 self._alive.append(each)

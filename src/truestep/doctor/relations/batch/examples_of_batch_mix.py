@@ -65,6 +65,9 @@ class ExamplesOfBatchMix(StepRelation):
         experiment.demand_one_part()
         mixing = experiment.mixing
         demand_rows_are_examples(experiment)
+        if experiment.mixing_is_meant:
+            assert mixing is not None
+            raise RelationNotApplicableError(f"examples are meant to meet: {mixing.meaning}")
         is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
         if not is_clear and experiment.order_matters:
             raise ExperimentNotTriedError("the order of the examples matters, so the halves' places do, too")
