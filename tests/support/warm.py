@@ -39,13 +39,14 @@ def _text_of(file):
 def _server(windows: Path | None, loaded: str) -> socket.socket:
     """Start the process that the others are forked from, once; it ends with this one.
 
-    One more has `windows` on its path. One for each set of modules that is `loaded` besides is forked from the first.
+    One more has `windows` on its path. One for modules that are `loaded` besides is forked from the one for all but the last.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if loaded:
-        asked = json.dumps({"also": loaded.split()}).encode()
+        *fewer, last = loaded.split()
+        asked = json.dumps({"also": [last]}).encode()
         with theirs:
-            socket.send_fds(_server(windows, ""), [asked], [theirs.fileno()])
+            socket.send_fds(_server(windows, " ".join(fewer)), [asked], [theirs.fileno()])
         if not ours.recv(16):  # the number of that process
             raise RuntimeError("the process that another is to be forked from is gone")
         atexit.register(ours.close)

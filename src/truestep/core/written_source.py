@@ -14,6 +14,27 @@ WrittenFunction = ast.FunctionDef | ast.Lambda
 Loop = ast.For | ast.While
 
 
+def written_text(node: ast.AST) -> str:
+    """Return what `ast.unparse` does, and keep it with the node: trees of files are kept, and each loop asks a thousand times."""
+    if isinstance(node, ast.Name):
+        return node.id
+    kept = vars(node)
+    if "_written" not in kept:
+        is_chain = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute)
+        kept["_written"] = f"{written_text(node.value)}.{node.attr}" if is_chain else ast.unparse(node)
+    text: str = kept["_written"]
+    return text
+
+
+def names_within(node: ast.AST) -> list[ast.Name | ast.Attribute]:
+    """Return the names and members in a piece of code, and keep them with the node."""
+    kept = vars(node)
+    if "_names" not in kept:
+        kept["_names"] = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
+    found: list[ast.Name | ast.Attribute] = kept["_names"]
+    return found
+
+
 def plain_function(value: Any) -> Any:
     """Return the function behind a bound method, and behind what `functools.wraps` has put around it."""
     return unwrap(value.__func__ if ismethod(value) else value)

@@ -4,6 +4,7 @@
 import ast
 from typing import NamedTuple
 
+from truestep.core.written_source import names_within
 from truestep.run.written_names import WrittenNames
 
 _ROUNDS = 4  # of names that are made of names
@@ -73,11 +74,10 @@ class _Flow:
         }
 
     def _is_of(self, node: ast.expr) -> bool:
-        named = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
         return any(
             (isinstance(each, ast.Name) and each.id in self._made)
             or self._piece.names.text(each) in self._marked
-            for each in named
+            for each in names_within(node)
         )
 
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator
 from types import ModuleType
 from typing import NamedTuple
 
+from truestep.core.written_source import written_text
 from truestep.engine.learner import Learner
 from truestep.run.loop_flow import LoopPiece
 from truestep.run.unkept_variables import is_users_object
@@ -29,6 +30,7 @@ class ReadingPiece:
 
     def __init__(self, piece: LoopPiece) -> None:
         self.piece, self.called = piece, piece.called
+        self._read: dict[ast.AST, set[str]] = {}
         self._own = own_variables(piece) if piece.called else set()
         self._conditional = {id(inner) for each in piece.nodes for inner in _stands_under(each)}
         self.nested = {
@@ -48,18 +50,21 @@ class ReadingPiece:
 
     def reads(self, *nodes: ast.AST) -> set[str]:
         """Return all that is read in code: what `a.b` says reads `a`, too."""
-        found: set[str] = set()
-        for top in nodes:
+        return set().union(*map(self._read_in, nodes))
+
+    def _read_in(self, top: ast.AST) -> set[str]:
+        if top not in self._read:
+            places = [each for each in ast.walk(top) if isinstance(each, _Place)]
             members = {
                 id(each.value)
-                for each in ast.walk(top)
+                for each in places
                 if isinstance(each, ast.Subscript) and isinstance(each.slice, ast.Constant)
             }
-            for each in ast.walk(top):
-                if isinstance(each, _Place) and isinstance(each.ctx, ast.Load):
-                    text = self.text(each)
-                    found |= {text} if id(each) in members else {text, _HOLDS.format(text)}
-        return found
+            loaded = [each for each in places if isinstance(each.ctx, ast.Load)]
+            found = {self.text(each) for each in loaded}
+            found |= {_HOLDS.format(self.text(each)) for each in loaded if id(each) not in members}
+            self._read[top] = found
+        return self._read[top]
 
     def _all_written(self) -> Iterator[tuple[_Place, ast.expr | None]]:
         for node in self.nodes:
@@ -159,13 +164,13 @@ class ReadingPiece:
         groups = {
             self.text(part)
             for each in self.nodes
-            if isinstance(each, ast.For) and "param_groups" in ast.unparse(each.iter)
+            if isinstance(each, ast.For) and "param_groups" in written_text(each.iter)
             for part in _parts(each.target)
         }
         for target, value in self.written:
             if isinstance(target, ast.Subscript) and value is not None:
                 holder = target.value
-                if "param_groups" in ast.unparse(holder) or (
+                if "param_groups" in written_text(holder) or (
                     isinstance(holder, _Place) and self.text(holder) in groups
                 ):
                     yield value
@@ -273,7 +278,7 @@ def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr | None]]:
 
 
 def _loaded(target: ast.expr) -> ast.expr:
-    return ast.parse(ast.unparse(target), mode="eval").body
+    return ast.parse(written_text(target), mode="eval").body
 
 
 def _parts(target: ast.expr) -> Iterator[_Place]:

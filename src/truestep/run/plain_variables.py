@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from truestep.core.written_source import Loop, source_tree
+from truestep.core.written_source import Loop, source_tree, written_text
 from truestep.run.loop_flow import LoopPiece
 from truestep.run.loop_reach import carried_into_training
 from truestep.run.running_loops import running_loops
@@ -113,16 +113,16 @@ class _LoopCode:
 
     def values(self, text: str) -> list[ast.expr]:
         """Return all that is assigned to what is so written."""
-        return [value for target, value in self.given if ast.unparse(target) == text]
+        return [value for target, value in self.given if written_text(target) == text]
 
     def is_carried(self, node: _Written) -> bool:
         """Whether no line above sets it in each body, whatever it was."""
-        text = ast.unparse(node)
+        text = written_text(node)
         return not any(
-            ast.unparse(target) == text
+            written_text(target) == text
             and target.lineno <= node.lineno
             and id(target) not in self._conditional
-            and text not in map(ast.unparse, _written_in(value))
+            and text not in map(written_text, _written_in(value))
             for target, value in self.given
         )
 
@@ -144,26 +144,26 @@ def _written_in(node: ast.AST) -> Iterator[_Written]:
 
 def _best_compared(node: ast.AST, code: _LoopCode) -> _Written | None:
     """Return what is compared with a value and set to that value; `best = max(best, value)` does both."""
-    is_call = isinstance(node, ast.Call) and ast.unparse(node.func) in ("max", "min")
+    is_call = isinstance(node, ast.Call) and written_text(node.func) in ("max", "min")
     if isinstance(node, ast.Call) and is_call:
         sides = node.args
     elif isinstance(node, ast.Compare) and len(node.ops) == 1 and isinstance(node.ops[0], _ORDERS):
         sides = [node.left, *node.comparators]
     else:
         return None
-    if len(sides) != 2 or _PLACES.search(ast.unparse(node)):
+    if len(sides) != 2 or _PLACES.search(written_text(node)):
         return None
     for side, other in (sides, sides[::-1]):
-        written = ast.unparse(other)
+        written = written_text(other)
         for best in _written_in(side) if not isinstance(other, ast.Constant) else ():
-            values = code.values(ast.unparse(best))
+            values = code.values(written_text(best))
             if any(value is node for value in values) if is_call else _is_among(written, values):
                 return best
     return None
 
 
 def _is_among(text: str, values: list[ast.expr]) -> bool:
-    return any(text in map(ast.unparse, _written_in(value)) for value in values)
+    return any(text in map(written_text, _written_in(value)) for value in values)
 
 
 def _count_compared(node: ast.AST, code: _LoopCode) -> _Written | None:
@@ -171,9 +171,11 @@ def _count_compared(node: ast.AST, code: _LoopCode) -> _Written | None:
     if not isinstance(node, ast.If) or not any(map(_ends_loop, node.body)):
         return None
     for each in _written_in(node.test):
-        text = ast.unparse(each)
+        text = written_text(each)
         goes_up = any(
-            isinstance(one, ast.AugAssign) and isinstance(one.op, ast.Add) and ast.unparse(one.target) == text
+            isinstance(one, ast.AugAssign)
+            and isinstance(one.op, ast.Add)
+            and written_text(one.target) == text
             for one in code.nodes
         )
         anew = any(isinstance(value, ast.Constant) and value.value == 0 for value in code.values(text))
@@ -183,7 +185,7 @@ def _count_compared(node: ast.AST, code: _LoopCode) -> _Written | None:
 
 
 def _ends_loop(node: ast.stmt) -> bool:
-    is_finish = isinstance(node, ast.Expr) and ast.unparse(node.value).endswith(".finish()")
+    is_finish = isinstance(node, ast.Expr) and written_text(node.value).endswith(".finish()")
     return isinstance(node, ast.Break | ast.Return) or is_finish
 
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from torch import nn
 
+from truestep.core.written_source import written_text
 from truestep.engine.learner import Learner
 
 MISSING = object()
@@ -22,7 +23,7 @@ class WrittenNames:
 
     def text(self, node: ast.expr) -> str:
         """Return what is written, by the names outside."""
-        text = ast.unparse(node)
+        text = written_text(node)
         first, dot, rest = text.partition(".")
         return self._texts.get(first, first) + dot + rest
 

@@ -1,14 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the laws share: a program's files in a folder, run as one process or as several ranks, and how each ended."""
 
+import importlib.util
 import json
 import os
 import random
+import re
+import sys
+from functools import cache
 from pathlib import Path
 
 from programs.compose import Program
 from programs.habits import Habit
 from support import ranks, warm
+
+# torch's own package for TensorBoard has some hundred modules more
+IMPORTS = re.compile(r"^ *(?:from|import) (torch\.utils\.tensorboard|\w+)", re.M)
 
 TESTS = Path(__file__).parents[2]
 START = ("-c", "from programs import inside; inside.start()")
@@ -68,11 +75,23 @@ def environment(**more: object) -> dict[str, str]:
 
 
 def slow_to_import(folder: Path, command: tuple[str, ...]) -> str:
-    """Return what the program in a folder imports that takes twice as long as to train it; by its own command it imports itself."""
+    """Return the packages that the program in a folder imports; by its own command it imports them itself.
+
+    Most take twice as long to import as the program to train.
+    """
     if command[0] != "-c":
         return ""
     text = "".join(path.read_text("utf-8") for path in folder.rglob("*.py"))
-    return " ".join(name for name in ("datasets", "torch.utils.tensorboard") if f"from {name} import" in text)
+    own = {path.stem for path in folder.iterdir()}
+    return " ".join(name for name in sorted({*IMPORTS.findall(text)} - own) if is_package(name))
+
+
+@cache
+def is_package(name: str) -> bool:
+    """Return whether a name is that of an installed package that no process has loaded when it begins."""
+    if name in sys.stdlib_module_names or name in ("torch", "numpy", "truestep"):
+        return False
+    return importlib.util.find_spec(name) is not None
 
 
 def ran(folder: Path, *command: str, **more: object):
