@@ -67,6 +67,25 @@ def test_a_run_without_a_step_is_not_called_clean(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("net.eval()", "these checks that read evaluations found nothing: "),
+        ("pass", "EVAL008 found what is shown; these checks that read evaluations found nothing: "),
+    ],
+)
+def test_a_script_that_only_evaluates_says_which_checks_held(tmp_path, mode, told):
+    text = (
+        "import torch\nfrom torch import nn\nnet = nn.Sequential(nn.Linear(2, 2), nn.Dropout(0.5))\n"
+        "torch.save(net.state_dict(), 'w.pt')\nnet.load_state_dict(torch.load('w.pt'))\n"
+        f"{mode}\ncorrect = 0\nwith torch.no_grad():\n    for x, y in [(torch.ones(4, 2), torch.ones(4).long())] * 3:\n"
+        "        correct += (net(x).argmax(1) == y).sum().item()\nprint(correct / 12)\n"
+    )
+    said = " ".join(truestep("doctor", script(tmp_path, text), cwd=tmp_path).stderr.split())
+    assert f"nothing was seen of a training: net (Sequential) was called, and {told}" in said
+    assert ("EVAL008" in said.partition("found nothing: ")[2]) is (mode != "pass")
+
+
+@pytest.mark.parametrize(
     ("line", "why"),
     [
         (

@@ -89,6 +89,7 @@ def test_nothing_found_says_what_else_there_is(folder):
 def test_a_folder_with_nothing_to_read_is_not_called_clean(folder):
     (folder / "train,1.py").unlink()
     (folder / "train.txt").write_text(FAULTY)
+    assert call().exit_code == 2
     assert call().stdout == (
         "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
         "Name a script, or a folder of them: truestep read train.py\n"
@@ -189,6 +190,28 @@ def test_nothing_of_the_folder_that_is_read_is_imported(tmp_path):
     ran = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert "somebody else" not in ran.stdout + ran.stderr
     assert ran.returncode == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "is_known"),
+    [
+        ("import os\nprint(os.getcwd())\n", True),
+        ("print('no import')\n", True),
+        ("def f():\n    from json import loads\n    return loads\n", True),
+        ("import os\nfrom torch import nn\n", False),
+        ("from helpers import train\ntrain()\n", False),
+        ("from . import train\n", False),
+        ("import importlib\nimportlib.import_module('train')\n", False),
+        ("def f():\n    import lightning\n", False),
+    ],
+)
+def test_a_file_that_can_train_nothing_is_told_so_first(folder, text, is_known):
+    (folder / "one.py").write_text(text)
+    done = call("one.py")
+    assert done.exit_code == 0
+    first = "What was read imports nothing but Python's own modules, and those train nothing."
+    assert done.stdout.startswith(first) is is_known
+    assert ("nothing found" in done.stdout) is not is_known
 
 
 @pytest.mark.parametrize(

@@ -18,7 +18,7 @@ from truestep.core.wording import counted, printable_text
 from truestep.doctor.finding import Severity
 from truestep.doctor.fixing import FixedFile, fix_files
 from truestep.doctor.kept import source_readings_folder
-from truestep.doctor.read import holds_code, read_paths
+from truestep.doctor.read import read_paths, why_nothing_to_find
 from truestep.doctor.reading import SourceReading
 from truestep.doctor.reporting.documents import reading_document, sarif_document, workflow_commands
 from truestep.doctor.reporting.terminal import show_concisely, show_fixed, show_reading
@@ -78,7 +78,7 @@ def read(
     A comment `# truestep: ignore[CODE]` on a line, or on its own above it, hides a finding.
     The table tool.truestep of pyproject.toml may hold select, ignore, exclude, baseline and preview.
 
-    The exit status is 2 if a file can't be read, else 1 with findings at or above --fail-on, else 0.
+    The exit status is 2 if a file can't be read, or a folder holds none, else 1 with findings at or above --fail-on, else 0.
     """
     output = ReadOutput.JSON if as_json else output
     if diff and (make_fixes or output is not ReadOutput.TEXT):
@@ -104,7 +104,10 @@ def read(
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
     _show(reading, fixed, output, show_abstentions, paths)
-    raise typer.Exit(EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on))
+    # what a pre-commit hook names may all be excluded
+    is_in_vain = not reading.num_files and all(path.is_dir() for path in paths)
+    status = EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on)
+    raise typer.Exit(EXIT_USAGE if is_in_vain else status)
 
 
 def _fixed(
@@ -149,8 +152,12 @@ def _tell_of_runs(paths: Sequence[Path]) -> None:
         )
 
 
-def _is_without_code(path: Path) -> bool:
-    return path.is_file() and not holds_code(path)
+def _why_nothing(reading: SourceReading, paths: Sequence[Path]) -> str:
+    """Return why nothing could be found in files that were named, where all of them are such; else nothing."""
+    if reading.findings or reading.lost_files or not reading.num_files:
+        return ""
+    found = [why_nothing_to_find(path) if path.is_file() else None for path in paths]
+    return (found[0] or "") if all(found) else ""
 
 
 def _show(
@@ -162,8 +169,8 @@ def _show(
 ) -> None:
     if output is ReadOutput.TEXT:
         show_fixed(fixed, command_console())
-        is_empty = not reading.findings and not reading.lost_files and all(map(_is_without_code, paths))
-        show_reading(reading, command_console(), abstentions=abstentions, holds_code=not is_empty)
+        since = _why_nothing(reading, paths)
+        show_reading(reading, command_console(), abstentions=abstentions, nothing_since=since)
         if not reading.num_files:
             _tell_of_runs(paths)
     elif output is ReadOutput.CONCISE:

@@ -3,6 +3,7 @@
 
 import ast
 import re
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -297,20 +298,37 @@ def _contents(path: Path, reading: SourceReading) -> list[tuple[str, _Blocks]]:
     return [(each.text, each) for each in programs]
 
 
-def holds_code(path: Path) -> bool:
-    """Whether a file has a statement that does anything; words that stand alone on their lines parse as Python, too."""
+def why_nothing_to_find(path: Path) -> str | None:
+    """Return why a file can hold no training: no code, or none but Python's own modules to train with; None where it may."""
+    trees = []
     for text, _ in _contents(path, SourceReading()):
         try:
-            body = ast.parse(text).body
+            trees.append(ast.parse(text))
         except SyntaxError:
-            return True  # which the reading names
-        for each in body:
-            is_words = isinstance(each, ast.Expr) and isinstance(
-                each.value, ast.Constant | ast.Name | ast.Tuple
-            )
-            if not is_words and not (isinstance(each, ast.AnnAssign) and each.value is None):
-                return True
-    return False
+            return None  # which the reading names
+    if all(map(_is_words, (each for tree in trees for each in tree.body))):
+        return "holds no Python code"
+    imported = {name for tree in trees for each in ast.walk(tree) for name in _imported(each)}
+    is_known = imported <= sys.stdlib_module_names - {"importlib", "runpy"}  # by which others come
+    return "imports nothing but Python's own modules, and those train nothing" if is_known else None
+
+
+def _is_words(statement: ast.stmt) -> bool:
+    """Whether a statement does nothing: words that stand alone on their lines parse as Python, too."""
+    if isinstance(statement, ast.AnnAssign):
+        return statement.value is None
+    return isinstance(statement, ast.Expr) and isinstance(
+        statement.value, ast.Constant | ast.Name | ast.Tuple
+    )
+
+
+def _imported(node: ast.AST) -> list[str]:
+    """Return the top names of the modules that a statement imports; those of the user's own folder have "" for theirs."""
+    if isinstance(node, ast.Import):
+        return [each.name.partition(".")[0] for each in node.names]
+    if isinstance(node, ast.ImportFrom):
+        return ["" if node.level else (node.module or "").partition(".")[0]]
+    return [""] if isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval") else []
 
 
 def _note_shown(module: SourceModule, notebook: NotebookText) -> None:

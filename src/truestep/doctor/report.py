@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from truestep.doctor.catalogue import source_checks, topic_of
 from truestep.doctor.experiments.telling import experiments_document, experiments_told
 from truestep.doctor.finding import CheckFailure, Finding, Place
 from truestep.doctor.merging import merge_findings
@@ -83,7 +84,22 @@ class WatchedRunReport:
             return f"the script ended before{at}, by {error.partition(chr(10))[0]}"
         if self.outcome.status:
             return f"the script ended before, with status {self.outcome.status}; what it printed says why"
+        if models := ", ".join(sorted(self.watch.history.model_names)):
+            return f"{models} was called, and {self._evaluations_read()}"
         return "do the script's arguments make it take a step?"
+
+    def _evaluations_read(self) -> str:
+        """Return what the checks that read evaluations have found: a script that only evaluates is known by them."""
+        selection = self.watch.options.selection
+        read = {
+            each.code
+            for each in source_checks()
+            if topic_of(each) == "evaluation" and selection.wants(each.code)
+        }
+        found = sorted(read & {each.code for each in self.findings})
+        codes = ", ".join(sorted(read - {*found}))
+        above = f"{', '.join(found)} found what is shown; " if found else ""
+        return f"{above}these checks that read evaluations found nothing: {codes}"
 
     def _abstained(self) -> list[str]:
         by_reason = _by_reason(self.watch.not_run()).items()

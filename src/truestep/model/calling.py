@@ -2,6 +2,7 @@
 """Calling a model on a batch only to look: how a batch becomes arguments, and what a failing forward says."""
 
 import inspect
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -142,7 +143,16 @@ def _message(model: nn.Module, path: ModulePath, error: Exception) -> str:
         shape = ", ".join(map(str, args if len(args) > 1 else (2, *args)))
         said = f"{said.rstrip('.')}. A batch is data, not a shape: give torch.zeros({shape}), "
         said += "where the first size is the number of examples."
+    elif _INDICES.search(str(error)) and any(
+        isinstance(each, Tensor) and each.is_floating_point() for each in args
+    ):
+        shape = ",".join(map(str, next(each for each in args if isinstance(each, Tensor)).shape))
+        said = f"{said.rstrip('.')}. It takes whole numbers: give torch.zeros(({shape}), dtype=torch.int64), "
+        said += f"or on the command line --input {shape}:int64"
     return said
+
+
+_INDICES = re.compile(r"\b(long|int64|index tensor)\b", re.IGNORECASE)
 
 
 def _argument_text(value: Any) -> str:

@@ -257,6 +257,16 @@ WHY_NOT = {
         opt.step()
 """,
     ),
+    "a step that is a run's own": (
+        "a ts.Run trains here, whose updates are not tried out; ts.relations(loss, batch, trains=net) tries the loss",
+        """
+    from truestep.instrument.steps import step_optimizer
+    for x, y in loader:
+        for each, gradient in zip(net.parameters(), torch.autograd.grad(loss_of(x, y), [*net.parameters()])):
+            each.grad = gradient
+        step_optimizer(opt)
+""",
+    ),
     "a penalty's backward before each batch": (
         "a backward came between the last step and the batch",
         """

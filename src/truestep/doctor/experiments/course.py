@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from truestep.doctor.experiments.not_tried import TAKEN_BESIDE
+from truestep.doctor.experiments.not_tried import OF_A_RUN, TAKEN_BESIDE
 from truestep.doctor.experiments.step_child import AMID
+from truestep.instrument.steps import UNDER_WAY
 
 MOST_EVALUATIONS = 2
 STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
@@ -30,6 +31,7 @@ class TrainingCourse:
         ] = []  # the iterators, and data sets, that handed over batches since a step for training
         self._backwards_at_step = 0
         self._window = 1  # so many backwards led to the last step
+        self._is_of_a_run = False  # the last step
         self._steps = 0  # since the batch before
         self._last_steps = 0  # in the last batch, or window of batches, that led to any
         self._trained: set[int] = set()
@@ -46,6 +48,7 @@ class TrainingCourse:
     def stepped(self) -> None:
         """An optimizer has stepped."""
         self._steps += 1
+        self._is_of_a_run = bool(UNDER_WAY)
         self._num_steps_made += 1
         self._trained.update(data for _, data in self._since_step[-1:])
         self._steps_alone = 0 if self._since_step else self._steps_alone + 1
@@ -174,7 +177,7 @@ class TrainingCourse:
         if others and not ahead:
             return "another batch was handed over before it for the same step"
         if not self._backwards_at_step:
-            return "gradients come from no backward()"
+            return OF_A_RUN if self._is_of_a_run else "gradients come from no backward()"
         return None
 
 

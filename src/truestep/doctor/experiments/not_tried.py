@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """That a relation can't be tried here, or does not apply, and why."""
 
+OF_A_RUN = "a ts.Run trains here, whose updates are not tried out; ts.relations(loss, batch, trains=net) tries the loss"
 TAKEN_BESIDE = "a thread of the script's own takes the batches from the loader"
 
 
@@ -15,5 +16,5 @@ class RelationNotApplicableError(ExperimentNotTriedError):
 def why_child_raised(error: str | None) -> str:
     """Return why nothing is known where the child of an experiment raised."""
     if error and error.startswith("RunDirectoryError"):
-        return "a ts.Run trains here, whose updates are not tried out; ts.relations(loss, batch, trains=net) tries the loss"
+        return OF_A_RUN
     return f"the child raised {error}"

@@ -18,9 +18,15 @@ if TYPE_CHECKING:
 
 
 def show_reading(
-    reading: SourceReading, console: Console, *, abstentions: bool = False, holds_code: bool = True
+    reading: SourceReading, console: Console, *, abstentions: bool = False, nothing_since: str = ""
 ) -> None:
-    """Print what reading source files gave; with `abstentions`, also where a check could not tell."""
+    """Print what reading source files gave; with `abstentions`, also where a check could not tell.
+
+    `nothing_since`: why nothing could be found, which is said first.
+    """
+    if nothing_since:
+        console.print(f"What was read {nothing_since}. Name a script that trains: truestep read train.py")
+        return
     print_results(show_findings(reading.findings, reading.lines), console)
     print_results(show_abstentions(reading.abstentions) if abstentions else (), console)
     for path, reason in reading.unreadable:
@@ -38,10 +44,6 @@ def show_reading(
         console.print("There is nothing to read here: no .py, .ipynb or Markdown file.")
     elif not reading.num_read:
         console.print("No file could be read, so nothing was looked for.")
-    elif not holds_code:
-        console.print(
-            "What was read holds no Python code, so nothing was looked for. Name a script: truestep read train.py"
-        )
     elif not reading.findings:
         console.print("Nothing found by reading; `truestep doctor FILE.py` runs a script and watches it.")
 
