@@ -76,6 +76,26 @@ def _like(batch: Any, plain: Any) -> Any:
         return plain
 
 
+def batch_children_by_name(batch: Any) -> list[tuple[str, Any]] | None:
+    """Return the parts of `batch`, those of a dict or namespace in the order of their names, or None for a leaf.
+
+    Whoever makes one of a set of names has another order in each process, by its hash seed.
+    """
+    parts = batch_children(batch)
+    has_names = parts is not None and isinstance(batch, Mapping | SimpleNamespace)
+    return sorted(parts, key=lambda part: part[0]) if parts and has_names else parts
+
+
+def batch_leaves_by_name(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of `batch` with its name, in an order that is every process's."""
+    parts = batch_children_by_name(batch)
+    if parts is None:
+        yield name, batch
+        return
+    for step, part in parts:
+        yield from batch_leaves_by_name(part, name + step)
+
+
 def batch_leaves(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every leaf of `batch` with its name, as in `data['images'][0]`."""
     parts = batch_children(batch)

@@ -20,7 +20,7 @@ from torch.utils.data import DataLoader, IterableDataset
 
 from truestep.core.errors import BatchError, OptionError
 from truestep.core.random_streams import random_key
-from truestep.core.structure import batch_leaves
+from truestep.core.structure import batch_leaves_by_name
 from truestep.engine.data.generators import SampleGenerator, global_sample_generators
 from truestep.engine.data.probe import digest_samples
 from truestep.engine.data.search import find_sample_generators
@@ -200,7 +200,7 @@ def _place_of(streams: Sequence[SampleGenerator]) -> int:
 def _first_rows_of(batch: Any) -> list[Any]:
     """Return the first rows of a batch, for a digest: to copy them takes a few of a hundred times what that takes."""
     try:
-        return [_first_rows(leaf) for _, leaf in batch_leaves(batch)]
+        return [_first_rows(leaf) for _, leaf in batch_leaves_by_name(batch)]
     except BatchError:  # a mapping that can't be walked
         return []
 

@@ -19,6 +19,7 @@ def compare_logged_values(
     facts = {name: repr(value) for name, value in numbers.items()}
     # images that each rank has drawn for itself are no mistake: rank 0's are those of the run
     facts |= {name: hashlib.sha256(each.content).hexdigest() for name, each in media.items()}
+    facts = dict(sorted(facts.items()))  # names that come from a set have another order in each process
     what = f"run.log({', '.join(facts)})"
     found = [*run.agreement.differences(what, lambda: facts)]
     for name, one, other, rank in found:

@@ -33,6 +33,8 @@ class DataColumns:
         self.is_mapped = any(isinstance(leaf, np.memmap) for _, leaf in named)
         """Whether a part lies in a file that is mapped (`np.load(..., mmap_mode="r")`)."""
         self.leaves: list[Column] = [_as_tensor(leaf) for _, leaf in named]
+        places = {name: place for place, (name, _) in enumerate(named)}
+        self._by_name = [places[name] for name, _ in structure.batch_leaves_by_name(tree, "data")]
         self.num_samples = len(self.leaves[0]) if rows is None else len(rows)
         self.bytes_per_sample = sum(leaf.nbytes for leaf in self.leaves) // max(len(self.leaves[0]), 1)
         self.is_flat_tuple = type(tree) is tuple and len(tree) == len(self.leaves)
@@ -57,14 +59,15 @@ class DataColumns:
 
     def description(self) -> list[str]:
         """Return type and shape of a sample, leaf by leaf."""
-        return [f"{leaf.dtype} {tuple(leaf.shape[1:])}" for leaf in self.leaves]
+        leaves = [self.leaves[place] for place in self._by_name]
+        return [f"{leaf.dtype} {tuple(leaf.shape[1:])}" for leaf in leaves]
 
     def digest(self) -> str:
         """Return a hash of a few rows spread over the data: cheap, and enough to notice other data."""
         rows = np.unique(np.linspace(0, self.num_samples - 1, ROWS_IN_FINGERPRINT).astype(np.int64))
         rows = rows if self.rows is None else self.rows[rows]
         hashed = hashlib.blake2b(digest_size=16)
-        for leaf in self.leaves:
+        for leaf in [self.leaves[place] for place in self._by_name]:
             few = leaf[torch.from_numpy(rows)].cpu() if isinstance(leaf, torch.Tensor) else leaf[rows]
             hashed.update(data_column_bytes(few))
         return hashed.hexdigest()

@@ -31,7 +31,7 @@ def form_of_batch(batch: Any, *, in_columns: bool, with_sizes: bool = False) -> 
         dtype = str(batch.dtype).removeprefix("torch.")
         sizes = ", ".join(["rows", *map(str, batch.shape[1:])])
         return f"{dtype} ({sizes})" if with_sizes else f"{batch.ndim}-d {dtype}"
-    parts = structure.batch_children(batch)
+    parts = structure.batch_children_by_name(batch)
     if parts is None:
         return type(batch).__name__
     are_rows = isinstance(batch, list) and not in_columns
@@ -40,7 +40,8 @@ def form_of_batch(batch: Any, *, in_columns: bool, with_sizes: bool = False) -> 
         for _, part in parts
     ]
     if isinstance(batch, Mapping):
-        return f"{{{', '.join(f'{key!r}: {form}' for key, form in zip(batch, forms, strict=True))}}}"
+        keys = [step[1:-1] for step, _ in parts]
+        return f"{{{', '.join(f'{key}: {form}' for key, form in zip(keys, forms, strict=True))}}}"
     return f"[{', '.join(dict.fromkeys(forms))}]" if are_rows else f"({', '.join(forms)})"
 
 

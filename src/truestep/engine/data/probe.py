@@ -62,7 +62,7 @@ def _time_samples(samples: SeededSamples, request: BatchRequest, indices: Indice
         puts_back = not differences
     return SampleProbe(
         sample_seconds=seconds,
-        sample=[_description(leaf) for _, leaf in structure.batch_leaves(first[0])],
+        sample=[_description(leaf) for _, leaf in structure.batch_leaves_by_name(first[0])],
         digest=digest_samples(first),
         others_digest=digest_samples(loaded),
         differences=differences,
@@ -79,7 +79,7 @@ def _all_differences(request: BatchRequest, first: list[Any], again: list[Any]) 
 def _differences(name: str, first: Any, again: Any) -> list[str]:
     """Return the names of the leaves that differ between two draws of one sample."""
     one, other = dict(structure.batch_leaves(first, name)), dict(structure.batch_leaves(again, name))
-    if list(one) != list(other):
+    if one.keys() != other.keys():
         return [f"{name} (its structure)"]
     return [leaf for leaf in one if _bytes(one[leaf]) != _bytes(other[leaf])]
 
@@ -87,7 +87,7 @@ def _differences(name: str, first: Any, again: Any) -> list[str]:
 def digest_samples(samples: list[Any]) -> str:
     """Return a hash of what `samples` hold."""
     hashed = hashlib.blake2b(digest_size=16)
-    for _, leaf in structure.batch_leaves(samples):
+    for _, leaf in structure.batch_leaves_by_name(samples):
         hashed.update(_bytes(leaf))
     return hashed.hexdigest()
 

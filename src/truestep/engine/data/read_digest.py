@@ -41,7 +41,7 @@ def _leaves(batch: Any) -> Iterator[Any]:
             yield "\0".join(batch)
             return
         batch = [len(batch), *_evenly_spaced(batch, MEMBERS)]
-    parts = structure.batch_children(batch)
+    parts = structure.batch_children_by_name(batch)
     if parts is None:
         yield batch
         return
