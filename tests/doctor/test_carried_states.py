@@ -207,3 +207,29 @@ def test_what_is_drawn_and_figures_that_move_in_eval_mode_are_told(middle):
     (message,) = told(middle)
     assert message.startswith("In eval mode two passes over the same input differ")
     assert ("where a figure that forward keeps moves in eval mode, too" in message) is (middle in MOVING)
+
+
+class Loss(nn.Module):
+    """A loss that applies a network to noisy inputs, or one whose network drops whatever the mode."""
+
+    def __init__(self, drops):
+        super().__init__()
+        self.net = Net(dropped_whatever_the_mode if drops else given_anew)
+        self.is_noisy = not drops
+
+    def forward(self, x, y):
+        noisy = x + 0.1 * torch.randn_like(x) if self.is_noisy else x
+        return F.cross_entropy(self.net(noisy), y)
+
+
+@pytest.mark.parametrize("drops", [False, True])
+def test_a_loss_that_draws_is_no_answer_but_a_layer_of_its_network_that_does_is_told(drops):
+    torch.manual_seed(0)
+    loss = Loss(drops)
+    optimizer = torch.optim.SGD(loss.parameters(), lr=0.01)
+    with Watch(WatchOptions(selection_of(["EVAL012"], ()), probe=True)) as watch:
+        optimizer.zero_grad()
+        loss(torch.randn(5, 6), torch.randint(3, (5,))).backward()
+        optimizer.step()
+    assert watch.failures == []
+    assert len(watch.findings) == drops

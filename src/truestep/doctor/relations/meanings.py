@@ -39,6 +39,7 @@ class RowSums(NamedTuple):
     read: tuple[int, ...]  # the memory of what was given
     made: int  # and of the result
     with_graph: bool  # whether a tensor of what was given needs a gradient
+    of_itself: bool  # whether all that was given is one tensor in several forms
     number: int  # of the call, among those that are kept
     total: float | None
     sums: tuple[tuple[int, Any], ...]
@@ -87,8 +88,8 @@ def is_meant(call: RowSums, following: Sequence[RowSums]) -> bool:
 
 def _is_of_itself(call: RowSums) -> bool:
     """Tell whether a table of all with all is made of one tensor, as `y[:, None] == y` is: no slip spreads one over itself."""
-    sizes = [max(each, default=1) for each in call.given]
-    return len(set(call.read)) == 1 and len(call.shape) >= 2 and [*call.shape[:2]] == [*sizes, *sizes]
+    size = max(call.given[0], default=1) if call.given else 1
+    return call.of_itself and call.shape[:2] == (size, size)
 
 
 def _derived(call: RowSums, following: Sequence[RowSums]) -> list[RowSums]:

@@ -112,7 +112,8 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
             self.calls.append(
                 RowSums(
                     *(name, place, layer, tuple(kept.shape), given, tuple(forms), _memory(kept)),
-                    *(any(each.requires_grad for each in tensors), len(self.calls), total, sums),
+                    *(any(each.requires_grad for each in tensors), _are_one(tensors), len(self.calls)),
+                    *(total, sums),
                 )
             )
             if len(self.calls) - 1 == self._rolled[0]:
@@ -161,6 +162,13 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
 def _memory(tensor: Tensor) -> int:
     """Return what tells whether two tensors are forms of one."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
+
+
+def _are_one(tensors: Sequence[Tensor]) -> bool:
+    """Tell whether tensors are forms of one, number for number: two columns of a table are not."""
+    strided = [each for each in tensors if each.layout is torch.strided]
+    forms = {(_memory(each), each.storage_offset(), each.numel()) for each in strided}
+    return len(forms) == 1 < len(strided) == len(tensors)
 
 
 def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) -> Mixing | None:

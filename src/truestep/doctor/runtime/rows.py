@@ -164,7 +164,9 @@ class WatchedRows:
         self._ways[origin] = found
         for batch in found:
             batch.is_used = True
-            batch.is_taken_out = batch.is_taken_out or origin.operation in _LEAVES
+            # of fewer numbers than rows some rows are chosen, as where the least sure ones are to be labelled
+            is_whole = any(each.numel() >= len(batch.inputs) for each in given)
+            batch.is_taken_out = batch.is_taken_out or (origin.operation in _LEAVES and is_whole)
             if others and batch.targets is None:
                 self._compare(batch, others[0])
                 batch.of_several = any(not torch.equal(batch.inputs, each.inputs) for each in found)

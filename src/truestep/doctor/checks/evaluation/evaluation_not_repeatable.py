@@ -64,6 +64,8 @@ class EvaluationNotRepeatable(Probe):
                 passages.append(ProbePassage(trial, seed=seed, after=passages[-1]))
             begins = _begins(passages)
             drawn = [each for each in begins if not _is_carried(each)] or _drawn_behind_a_state(trial)
+        if drawn and first.output is not None and not first.output.ndim and _all_of_own_forward(drawn):
+            return  # a loss that draws, as one of diffusion does, and no answer
         moving = [each for each in begins if _is_carried(each) and _is_figure_kept(each, forward)]
         if begins and not drawn and not moving:
             return  # a state of the user's goes from batch to batch, as that of a recurrent network
@@ -98,6 +100,11 @@ def _begins(passages: list[ProbePassage]) -> list[tuple[ProbedValue, ...]]:
             if not any(id(each) in others for each in steps[0].before):
                 found.append(steps)
     return found
+
+
+def _all_of_own_forward(begins: list[tuple[ProbedValue, ...]]) -> bool:
+    """Tell whether the model itself draws, and no layer within it."""
+    return not any(each.layer for steps in begins for each in steps)
 
 
 def _is_carried(steps: tuple[ProbedValue, ...]) -> bool:

@@ -11,7 +11,8 @@ class EpochFigureIsNoMean(EpochRelation):
     """What is printed behind an epoch, or within it, is the batches' values added up and divided by a count of something else.
 
     Why: means of batches that are divided by the number of examples, or sums over examples that are divided by the number
-    of batches, are off by the batch size; a figure that is called a mean and is the last batch's is noise.
+    of batches, are off by the batch size; a figure that is called a mean and is the last batch's is noise. A loss that was
+    divided for an accumulation is logged too small by that number.
 
     Bad:
         for epoch in range(2):
@@ -33,7 +34,8 @@ class EpochFigureIsNoMean(EpochRelation):
                 opt.step()
                 total += loss.item()
             print(f"epoch {epoch} loss {total / len(loader):.5f}")
-    Fix: divide means of batches by the number of batches, or add up loss.item() * len(x) and divide by the number of examples.
+    Fix: divide means of batches by the number of batches, or add up loss.item() * len(x) and divide by the number of examples;
+        log the loss before it is divided for an accumulation.
     Evidence: new, and so preview; what it was tried on stands in benchmarks/doctor/experiments.json.
     """
 
