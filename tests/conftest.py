@@ -116,9 +116,13 @@ def pytest_collection_modifyitems(config, items):
 
         for item in items:
             write_group_behind_name(item)
+        # what a framework leaves in the process each later fork copies; pages are many short ones: the workers end at once
         items.sort(
-            key=lambda item: item.path == HERE / "test_docs.py"
-        )  # many short ones: the workers end at once
+            key=lambda item: (
+                item.path == HERE / "test_docs.py",
+                item.get_closest_marker("imports_framework") is not None,
+            )
+        )
     for (*_, one_in), cases in config.stash.get(SLICED, {}).items():
         left = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
         # by identity: some can't be hashed, and `indices` numbers the cases where fixtures are not asked

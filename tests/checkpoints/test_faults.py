@@ -137,6 +137,7 @@ def fails_at(directory: Path, number: int, kind: str, *, lasting: bool = False) 
     return bool(acknowledged), False
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("kind", [*ERRORS, "short write"])
 def test_an_error_at_every_operation(kind, operations, started, quick):
     before = open_descriptors()
@@ -154,6 +155,7 @@ def test_an_error_at_every_operation(kind, operations, started, quick):
         assert open_descriptors() == before, f"{name} number {number} leaves a descriptor open"
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("kind", ["EIO", "ENOSPC"])
 def test_a_disk_that_fails_for_good_from_any_operation_on(kind, operations, started, quick):
     for number in range(len(operations)):

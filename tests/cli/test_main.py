@@ -63,7 +63,7 @@ def ended_with_stdout(stdout, arguments, buffered):
     )
 
 
-@pytest.mark.sliced(2)
+@pytest.mark.sliced(4)
 @pytest.mark.skipif(not FULL.exists(), reason="there is no /dev/full")
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("arguments", [["--version"], ["checks"], ["env", "--json"], []], ids=" ".join)
@@ -75,6 +75,7 @@ def test_a_full_disk_ends_with_one_message_and_1(arguments, buffered):
     assert ended.stderr.count("\n") == 1
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("buffered", [True, False])
 @pytest.mark.parametrize("arguments", [["--version"], ["checks"]], ids=" ".join)
 def test_a_reader_that_is_gone_ends_it_without_a_word(arguments, buffered):
@@ -107,7 +108,7 @@ def status_with_open_streams(tmp_path_factory):
     return status
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize("closed", ["<&-", ">&-", "2>&-", "<&- >&- 2>&-"])
 @pytest.mark.parametrize("command", ["", "--version", "read bad.py", "no-such-command"])
 def test_closed_streams_change_neither_the_status_nor_a_file(
@@ -137,7 +138,7 @@ def test_a_link_that_leads_nowhere_is_called_so(run, tmp_path, monkeypatch):
     assert "It is a link that leads nowhere: to 'gone.py'." in run("read", "a.py").stderr
 
 
-@pytest.mark.sliced(2)
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252"])
 @pytest.mark.parametrize(
     "words", [["explain", "RuntimeError: 步 \ufeff went wrong"], ["errors"], ["checks"], ["recipes"], []]

@@ -30,7 +30,7 @@ def as_found(monkeypatch):
     torch._dynamo.reset()
 
 
-@pytest.mark.sliced(8)
+@pytest.mark.sliced(14)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_correct_training_is_not_accused(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

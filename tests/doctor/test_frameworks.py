@@ -16,6 +16,8 @@ from truestep.doctor.block import watch
 from truestep.doctor.finding import Severity
 from truestep.doctor.read import read_text
 
+pytestmark = pytest.mark.imports_framework
+
 
 @pytest.fixture(scope="module", autouse=True)
 def libraries():
@@ -142,7 +144,7 @@ def written(library, num_accumulated, schedule="none"):
     return HEAD + DATA + PROGRAMS[library].replace("SCHEDULE", made).replace("K", str(num_accumulated))
 
 
-@pytest.mark.sliced(4)
+@pytest.mark.sliced(8)
 @pytest.mark.parametrize("schedule", SCHEDULES)
 @pytest.mark.parametrize("num_accumulated", [1, 3])  # of 12 batches
 @pytest.mark.parametrize("library", PROGRAMS)

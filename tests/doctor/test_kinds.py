@@ -59,7 +59,7 @@ def attempt(function, *args):
         return None
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(5)
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_check_breaks_on_a_kind_of_tensor(kind):
     with warnings.catch_warnings():

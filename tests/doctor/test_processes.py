@@ -59,6 +59,7 @@ def processes(document):
 # ── how a script can end ──────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(
     ("end", "status"),
     [
@@ -369,6 +370,7 @@ def leaves(tree):
     return [tree]
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(("half", "workers"), [(False, 0), (False, 2), (True, 0)])
 def test_a_watched_run_ends_bit_for_bit_as_a_plain_one(tmp_path, half, workers):
     import torch
@@ -387,6 +389,7 @@ def test_a_watched_run_ends_bit_for_bit_as_a_plain_one(tmp_path, half, workers):
 # ── the compiler ──────────────────────────────────────────────────────────────────────────────────
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_a_compiled_model_is_watched_from_outside_and_the_report_says_so(doctor, backend):
     body = f"""

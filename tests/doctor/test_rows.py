@@ -27,7 +27,7 @@ CODES = ["DATA040", "DATA041"]
 KINDS = [torch.float32, torch.float64, torch.bfloat16, torch.int64, torch.uint8, torch.bool]
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(5)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_training_gives_what_its_rows_show(script):
     text = script.read_text("utf-8")

@@ -19,7 +19,7 @@ from truestep.doctor.runtime.watch import Watch, WatchOptions
 SCRIPTS = sorted((Path(__file__).parent / "watched").glob("*.py"))
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(5)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_script_gives_what_was_planted_in_it(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

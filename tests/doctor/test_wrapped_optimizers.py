@@ -93,7 +93,7 @@ def run_wrapped(form, code):
     return [(each.code, each.place.line) for each in watched.findings]
 
 
-@pytest.mark.sliced(4)
+@pytest.mark.sliced(8)
 @pytest.mark.parametrize("form", FORMS, ids=lambda form: form.__name__)
 @pytest.mark.parametrize("check", WATCHERS, ids=lambda check: check.code)
 def test_a_wrapped_optimizer_gives_the_findings_of_the_bare_one(check, form):

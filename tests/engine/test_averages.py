@@ -52,6 +52,7 @@ def by_the_engine(make_learner, options):
     return found
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("buffers", [False, True])
 @pytest.mark.parametrize("start", [1, 7])
 @pytest.mark.parametrize("warmup", [False, True])

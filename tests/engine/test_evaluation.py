@@ -94,6 +94,7 @@ def test_nan_is_shown_as_nan(make_learner):
     assert math.isnan(learner.evaluate(lambda x: ts.weighted(x[:, 0], torch.zeros(1)), [torch.ones(1, 1)]))
 
 
+@pytest.mark.imports_framework
 def test_metric_objects(make_learner):
     torchmetrics = pytest.importorskip("torchmetrics")
     learner = new(make_learner)
@@ -181,6 +182,7 @@ def test_a_table_that_evaluation_kept_can_be_used_by_later_updates(make_learner,
     assert same(train(True), train(False))
 
 
+@pytest.mark.imports_framework
 def test_a_metric_that_takes_other_values_says_what_to_return(make_learner):
     metric = pytest.importorskip("torchmetrics").MeanSquaredError()
     with pytest.raises(

@@ -80,7 +80,7 @@ FACTORIES = (
 )
 
 
-@pytest.mark.sliced(5)
+@pytest.mark.sliced(8)
 @pytest.mark.parametrize("max_norm", [None, 0.5, 1e-5, 1e6])
 @pytest.mark.parametrize("factory", FACTORIES)
 def test_200_updates_end_where_the_hand_written_loop_ends(make_learner, same, factory, max_norm):
@@ -198,6 +198,7 @@ def check_scores(make_learner, name, size):
         assert torch.equal(ours.grad, theirs.grad), (name, size)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", SCORES)
 def test_a_loss_that_is_the_heads_output_has_the_bits_of_the_loop_by_hand(make_learner, name):
     """torch adds up the rows of an expanded gradient in another order: a critic's bias got other bits for half of all sizes."""

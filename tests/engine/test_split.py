@@ -198,7 +198,7 @@ def reference_training(batches, kind, max_norm):
     return module
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize("precision", ["float32", "float64"])
 @pytest.mark.parametrize("kind", ["none", "examples", "tokens"])
 def test_parameters_after_50_steps_lie_as_near_the_reference_as_unsplit_ones(make_learner, kind, precision):

@@ -12,16 +12,16 @@ from support.old_torch import DIVIDES
 pytestmark = pytest.mark.xdist_group("programs")  # they are drawn once
 FIRST = 310_000  # no slice of the first ten thousand is tried by each change
 PAIRS = {  # of how many programs each law is held
-    "plain": 21,
-    "split": 22,
-    "order": 12,
+    "plain": 12,
+    "split": 10,
+    "order": 8,
     "resume": 12,
-    "ranks": 6,
+    "ranks": 4,
     "fsdp": 2,
-    "ownership": 7,
-    "truthful": 16,
-    "watched": 18,
-    "read": 180,
+    "ownership": 5,
+    "truthful": 8,
+    "watched": 10,
+    "read": 230,
     "refused": 4,
 }
 BEGUN = {  # what some programs begin with, so that each kind of state that a resumed run puts back is in several

@@ -87,7 +87,7 @@ LEAVES_BETWEEN_UPDATES = """
 """
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize(
     ("sources", "each", "leaves"),
     [

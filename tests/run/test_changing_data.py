@@ -122,6 +122,7 @@ def test_a_list_that_grows_is_refused(tmp_path, name):
         train(tmp_path / "run", make(), change, in_body=in_body)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("in_body", [True, False])
 @pytest.mark.parametrize("name", TOLD)
 def test_what_changes_is_told_of_once(tmp_path, capsys, name, in_body):
@@ -130,6 +131,7 @@ def test_what_changes_is_told_of_once(tmp_path, capsys, name, in_body):
     assert capsys.readouterr().err.count(words) == 1
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("in_body", [True, False])
 @pytest.mark.parametrize("name", STILL)
 def test_what_stays_is_left_alone(tmp_path, capsys, name, in_body):
@@ -190,6 +192,7 @@ FORMS = {
 }
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("form", FORMS)
 @pytest.mark.parametrize("way", WRITTEN)
 def test_what_a_loop_writes_behind_the_batches_is_told_once(tmp_path, capsys, form, way):

@@ -23,6 +23,11 @@ def _parameter(habit):
     )
 
 
+def on_each(tmp_path, habit, how, size):
+    loaded = "datasets" if "datasets" in habit and LIBRARIES["datasets"] else ""  # two seconds of each rank
+    return on_ranks(PROGRAM, tmp_path, habit, how, size=size, loaded=loaded)
+
+
 SAME = [habit for habit in _program.HABITS if habit.startswith("the same")]
 OTHER = [habit for habit in _program.HABITS if habit not in SAME]
 SHARES = ["a stream, every nth", "a function, every nth", "a loader of a stream"]
@@ -33,7 +38,7 @@ HOW = ["trained on", "evaluated", "beside"]
 @pytest.mark.parametrize("habit", [*map(_parameter, OTHER)])
 def test_data_that_differ_by_rank_are_refused_before_a_checkpoint(tmp_path, habit):
     how = HOW[OTHER.index(habit) % 3]
-    finished = on_ranks(PROGRAM, tmp_path, habit, how, size=2)
+    finished = on_each(tmp_path, habit, how, 2)
     for rank, each in enumerate(finished):
         assert each.status == 1
         assert "DataError: The ranks" in each.error, each.error
@@ -50,7 +55,7 @@ def test_data_that_differ_by_rank_are_refused_before_a_checkpoint(tmp_path, habi
 @pytest.mark.parametrize("size", [2, 3])
 def test_the_same_data_train_and_each_sample_comes_once(tmp_path, habit, size):
     how = HOW[(SAME.index(habit) + size) % 3]
-    finished = on_ranks(PROGRAM, tmp_path, habit, how, size=size)
+    finished = on_each(tmp_path, habit, how, size)
     assert [each.status for each in finished] == [0] * size, finished[0].error
     seen = [float(x) for rank in range(size) for x in (tmp_path / f"ended-{rank}").read_text().split()]
     if "stream" in habit:
@@ -63,7 +68,7 @@ def test_the_same_data_train_and_each_sample_comes_once(tmp_path, habit, size):
 
 @pytest.mark.parametrize(("habit", "how"), [*zip(SHARES, HOW, strict=True)])
 def test_shares_of_a_stream_train_where_that_is_said_and_each_sample_comes_once(tmp_path, habit, how):
-    finished = on_ranks(PROGRAM, tmp_path, habit, f"{how}, per rank", size=2)
+    finished = on_each(tmp_path, habit, f"{how}, per rank", 2)
     assert [each.status for each in finished] == [0, 0], finished[0].error
     seen = [float(x) for rank in range(2) for x in (tmp_path / f"ended-{rank}").read_text().split()]
     assert sorted(seen) == pytest.approx(sorted(_program.X[:, 0].tolist()))
@@ -73,7 +78,7 @@ def test_shares_of_a_stream_train_where_that_is_said_and_each_sample_comes_once(
     ("habit", "how"), [("the same, a stream", "trained on"), ("the same, a stream", "evaluated")]
 )
 def test_the_same_data_as_shares_are_refused_before_a_sample_comes_twice(tmp_path, habit, how):
-    finished = on_ranks(PROGRAM, tmp_path, habit, f"{how}, per rank", size=2)
+    finished = on_each(tmp_path, habit, f"{how}, per rank", 2)
     for rank, each in enumerate(finished):
         assert each.status == 1
         assert "DataError: The ranks read the same data: ranks 0 and 1" in each.error, each.error

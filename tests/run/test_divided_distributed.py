@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """Checkpoints that ranks write in pieces: the bits of a whole one at any number of ranks, and the last good one after a kill."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -142,26 +143,28 @@ def killed(folder, size, rank, sync, expected):
     return [checkpoint.step for checkpoint in left]
 
 
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory):
+    """Return what a training that nothing disturbs ends with, by the number of ranks."""
+    return functools.cache(lambda size: on(size, tmp_path_factory.mktemp(f"calm-{size}"), 2)[1])
+
+
 @DIVIDES
-def test_a_rank_that_is_killed_in_the_midst_of_a_save_leaves_the_last_good_checkpoint(tmp_path):
-    (tmp_path / "calm").mkdir()
-    _, expected, _ = on(2, tmp_path / "calm", 2)
-    (tmp_path / "killed").mkdir()
+def test_a_rank_that_is_killed_in_the_midst_of_a_save_leaves_the_last_good_checkpoint(tmp_path, undisturbed):
     # a save of rank 1 puts four files on the disk: weights, averages, optimizer, and the note of them
-    assert killed(tmp_path / "killed", 2, 1, 11, expected) == [4, 2]
+    assert killed(tmp_path, 2, 1, 11, undisturbed(2)) == [4, 2]
 
 
 @DIVIDES
 @OWN_DISKS
 @pytest.mark.parametrize(("rank", "sync"), [(1, 5), (1, 8), (0, 20)])
 def test_a_rank_that_is_killed_while_it_sends_or_writes_what_was_sent_leaves_the_last_good_checkpoint(
-    tmp_path, monkeypatch, rank, sync
+    tmp_path, monkeypatch, undisturbed, rank, sync
 ):
-    for name in ("calm", "killed"):
-        (tmp_path / name / "disk").mkdir(parents=True)
+    expected = undisturbed(2)
+    (tmp_path / "disk").mkdir()
     monkeypatch.setenv("APART", "1")
-    _, expected, _ = on(2, tmp_path / "calm", 2)
-    assert killed(tmp_path / "killed", 2, rank, sync, expected) == [2]
+    assert killed(tmp_path, 2, rank, sync, expected) == [2]
 
 
 @DIVIDES
@@ -173,23 +176,19 @@ def test_ranks_whose_part_nobody_takes_any_more_name_the_one_that_was_killed(tmp
     kill(tmp_path, 3, 1, 10)
 
 
-@pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory):
-    return {size: on(size, tmp_path_factory.mktemp(f"calm-{size}"), 2)[1] for size in (2, 4)}
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("apart", [False, pytest.param(True, marks=OWN_DISKS)], ids=["one disk", "own disks"])
 @pytest.mark.parametrize("at_once", [False, True], ids=["in the background", "at once"])
 @pytest.mark.parametrize("attempt", range(25))
 def test_a_rank_killed_in_any_save_at_any_file(tmp_path, monkeypatch, undisturbed, attempt, at_once, apart):
+    size = 4 if attempt % 5 == 4 else 2
+    expected = undisturbed(size)
     if at_once:
         monkeypatch.setenv("AT_ONCE", "1")
     if apart:
         monkeypatch.setenv("APART", "1")
         (tmp_path / "disk").mkdir()
-    size = 4 if attempt % 5 == 4 else 2
-    killed(tmp_path, size, attempt % size, 1 + attempt % 13, undisturbed[size])
+    killed(tmp_path, size, attempt % size, 1 + attempt % 13, expected)
 
 
 # ------------------------------------------------------------------ what is read of them

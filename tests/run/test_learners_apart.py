@@ -18,7 +18,7 @@ def same(first, second):
     return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
 
 
-@pytest.mark.sliced(3)  # the laws Ownership and Resume hold drawn programs of several learners, too
+@pytest.mark.sliced(6)  # the laws Ownership and Resume hold drawn programs of several learners, too
 @pytest.mark.parametrize("number", range(NUM_DRAWN))
 def test_a_learner_ends_where_it_ends_without_the_others(number, tmp_path):
     plan = drawn(number)
@@ -29,7 +29,7 @@ def test_a_learner_ends_where_it_ends_without_the_others(number, tmp_path):
             assert same(whole[name], alone[name]), (plan, name, made)
 
 
-@pytest.mark.sliced(3)  # the laws Ownership and Resume hold drawn programs of several learners, too
+@pytest.mark.sliced(6)  # the laws Ownership and Resume hold drawn programs of several learners, too
 @pytest.mark.parametrize("number", range(NUM_DRAWN))
 def test_a_killed_run_of_learners_ends_where_the_whole_one_does(number, tmp_path):
     plan, chance = drawn(number), random.Random(number)

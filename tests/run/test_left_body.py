@@ -126,6 +126,7 @@ LOOPS = [Counting.go, lambda training: training.go(wrapped), Counting.by_steps]
 PAIRS = [*itertools.product(CAUGHT, LOOPS), (caught_within_the_epoch, Counting.go)]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize(("way", "loop"), PAIRS)
 def test_a_body_whose_interrupt_is_caught_is_done_again_and_said_to_be(tmp_path, capsys, way, loop):
     failed = Counting(tmp_path / "run", fails_at=4)

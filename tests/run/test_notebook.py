@@ -47,6 +47,7 @@ def interactive(monkeypatch):
     monkeypatch.setattr(sys, "ps1", ">>> ", raising=False)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("stops", [[2], [2, 3], [4], [5, 6, 7], [1, 9, 18]])
 @pytest.mark.parametrize("held", [True, False], ids=["traceback held", "let go"])
 def test_a_loop_that_is_run_again_after_an_interrupt_goes_on(tmp_path, interactive, stops, held):
@@ -135,6 +136,7 @@ def raise_through_wrapper(cells, at):
 WAYS = [raise_in_body, raise_in_loss, raise_behind_pass, exit_in_body, raise_through_wrapper]
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("at", [1, 2])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("is_shell", [True, False], ids=["shell", "script"])

@@ -111,6 +111,7 @@ def drawn_beside(x):
     return x
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("draw", NOISE)
 def test_it_is_told_once_with_the_line_and_what_to_write(tmp_path, capsys, draw):
     said = said_of(draw, tmp_path, capsys)
@@ -119,6 +120,7 @@ def test_it_is_told_once_with_the_line_and_what_to_write(tmp_path, capsys, draw)
     assert NOISE[draw] in said
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("draw", OF_THE_HOST)
 def test_draws_of_python_and_numpy_are_told_once(tmp_path, capsys, draw):
     said = said_of(f"x + 0.1 * ({draw})", tmp_path, capsys)

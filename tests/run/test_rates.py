@@ -61,6 +61,7 @@ SCHEDULES = {
 }
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", SCHEDULES)
 def test_per_epoch_is_the_loop_that_steps_once_an_epoch(tmp_path, name):
     net, _ = train(tmp_path, ts.per_epoch(SCHEDULES[name]))
@@ -188,6 +189,7 @@ def test_a_schedule_that_ends_too_early_is_named_once(tmp_path, capsys, name):
     assert message in said
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize(
     "schedule",
     [

@@ -107,6 +107,7 @@ def said(tmp_path, capsys, loss_of, follow=None, keep=None, steps=6):
     return capsys.readouterr().err
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(("loss_of", "follow"), [*itertools.product(LOSSES, FOLLOWS)])
 def test_a_target_network_that_nothing_keeps_is_named(tmp_path, capsys, loss_of, follow):
     err = said(tmp_path, capsys, loss_of, follow)
@@ -114,6 +115,7 @@ def test_a_target_network_that_nothing_keeps_is_named(tmp_path, capsys, loss_of,
     assert "Write run.track(target=" in err or loss_of in (partial, of_a_module)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("loss_of", LOSSES)
 @pytest.mark.parametrize("keep", ["tracked", "in an agent", "in run.state"])
 def test_nothing_is_said_of_one_that_is_kept(tmp_path, capsys, loss_of, keep):

@@ -122,6 +122,7 @@ def codes(folder, loss, *, size=16, steps=8, by=None, **options):
     return {each["code"] for each in json.loads(kept.read_text())["findings"]} if kept.exists() else set()
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("form", FORMS)
 def test_a_faulty_loss_is_named_in_a_run_and_its_right_form_is_not(tmp_path, form):
     code, faulty, right = FORMS[form]

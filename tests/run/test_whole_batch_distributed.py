@@ -31,6 +31,7 @@ def flat(values):
     return [leaf for value in values for leaf in (flat(value) if isinstance(value, list) else [value])]
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("kind", ["own", "shared", "pool", "large pool", "pool of each rank"])
 def test_a_state_of_the_loop_that_differs_by_rank_is_refused_when_it_is_saved(kind, tmp_path):
     """Rank 0's would be put back on all, and the run that goes on would be another training."""

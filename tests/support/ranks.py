@@ -38,14 +38,15 @@ def environment(**more: object) -> dict[str, str]:
     }
 
 
-def start(program: Path, *arguments: object, size: int) -> list[warm.Process]:
-    """Start `python program arguments` as each rank of `size`."""
+def start(program: Path, *arguments: object, size: int, loaded: str = "") -> list[warm.Process]:
+    """Start `python program arguments` as each rank of `size`, with the modules that are to be `loaded` already."""
     port = free_port()
     return [
         warm.Process(
             program,
             *arguments,
             env=environment(RANK=rank, WORLD_SIZE=size, LOCAL_RANK=rank, MASTER_PORT=port),
+            loaded=loaded,
         )
         for rank in range(size)
     ]
@@ -74,6 +75,8 @@ def finish(
     return found
 
 
-def on_ranks(program: Path, *arguments: object, size: int = 2, seconds: float = 240) -> list[Finished]:
+def on_ranks(
+    program: Path, *arguments: object, size: int = 2, seconds: float = 240, loaded: str = ""
+) -> list[Finished]:
     """Run a program as all ranks, and wait for them."""
-    return finish(start(program, *arguments, size=size), seconds)
+    return finish(start(program, *arguments, size=size, loaded=loaded), seconds)

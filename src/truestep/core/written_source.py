@@ -20,8 +20,11 @@ def written_text(node: ast.AST) -> str:
         return node.id
     kept = vars(node)
     if "_written" not in kept:
-        is_chain = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name | ast.Attribute)
-        kept["_written"] = f"{written_text(node.value)}.{node.attr}" if is_chain else ast.unparse(node)
+        match node:
+            case ast.Attribute(value=ast.Name() | ast.Attribute() as held, attr=name):
+                kept["_written"] = f"{written_text(held)}.{name}"
+            case _:
+                kept["_written"] = ast.unparse(node)
     text: str = kept["_written"]
     return text
 

@@ -538,7 +538,7 @@ def test_a_right_batch_is_tried_and_holds(name):
     assert {code: watch.experiments.outcome(code) for code in CODES} == dict.fromkeys(CODES, ("held", None))
 
 
-@pytest.mark.sliced(10)
+@pytest.mark.sliced(20)
 @pytest.mark.parametrize("name", SILENT)
 def test_a_right_program_breaks_nothing(name):
     watch = watched(DATA + SILENT[name], CODES)

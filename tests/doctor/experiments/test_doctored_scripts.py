@@ -77,6 +77,7 @@ def plainly(tmp_path_factory):
 NOT_HERE = {"REL009", "REL013", "REL014"}
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("num_workers", ["0", "1"])
 def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers, plainly, tmp_path):
     plain, files = plainly(num_workers)

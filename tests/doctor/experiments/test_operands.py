@@ -89,7 +89,7 @@ def watched_loop(first, loss):
     return watched(LOOP.replace("FIRST", first).replace("LOSS", loss), ("REL018", "REL019"))
 
 
-@pytest.mark.sliced(4)
+@pytest.mark.sliced(8)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_decides_is_silent(name):
     watch = watched_loop(*RIGHT[name])
@@ -98,7 +98,7 @@ def test_what_decides_is_silent(name):
     assert watch.experiments.outcome("REL019")[0] == "held"
 
 
-@pytest.mark.sliced(4)
+@pytest.mark.sliced(8)
 @pytest.mark.parametrize("name", FAULTY)
 def test_what_decides_nothing_is_told(name):
     assert len(watched_loop(*FAULTY[name]).findings) == 1

@@ -188,7 +188,7 @@ for epoch in range(3):
 }
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize("name", TRIED)
 def test_relations_hold_in_right_programs(name):
     assert outcomes(TRIED[name]) == ({"held"}, [])

@@ -13,7 +13,7 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import CheckSelection
 
-pytestmark = needs_forks
+pytestmark = [needs_forks, pytest.mark.imports_framework]
 SCRIPTS = sorted((Path(__file__).parent / "right").glob("*.py"))
 # what is asked about, by program
 ASKED: dict[str, list[str]] = {}
@@ -25,7 +25,7 @@ def as_found():
         yield
 
 
-@pytest.mark.sliced(10)
+@pytest.mark.sliced(20)
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda path: path.stem)
 def test_a_right_program_breaks_no_relation(script, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -69,6 +69,7 @@ def test_what_is_cut_off_is_found(told):
     assert found.message.endswith(told)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", RIGHT)
 def test_what_is_cut_off_in_writing_is_no_finding(name):
     watch = watched(RIGHT[name], ("REL011",))
@@ -273,7 +274,7 @@ AS_OTHERS = {
 }  # fmt: skip
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize(
     "name", [pytest.param(each, marks=[pytest.mark.slow] * (each in AS_OTHERS)) for each in CONSTANT]
 )
@@ -283,6 +284,7 @@ def test_factors_of_plain_numbers_and_copies_are_constants(name):
     assert watch.experiments.outcome("REL011") in (("held", None), ("not tried", CUT_IN_WRITING))
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", ADDED)
 def test_a_term_that_is_a_plain_number_is_found(name):
     (found,) = watched(ADDED[name], ("REL011",)).findings

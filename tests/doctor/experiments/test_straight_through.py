@@ -96,7 +96,7 @@ def test_a_backward_written_by_hand_is_its_authors_own_word():
     assert watch.experiments.why_not_tried("REL011").startswith("the gradient goes through Rounded")
 
 
-@pytest.mark.sliced(3)
+@pytest.mark.sliced(6)
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize(
     "name", ["z + (q - z).detach()", "z + (q - z).data", "set_grad_enabled", "gumbel_softmax"]

@@ -61,6 +61,7 @@ def test_it_holds_for_batches_of_the_step_itself(case):
     assert watch.experiments.outcome("REL002") == ("held", None)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("case", FAULTY)
 def test_a_fault_within_is_told(case):
     code, loss = FAULTY[case]

@@ -150,6 +150,7 @@ def loop_of_shares(value):
     return watched(SHARES.replace("VALUE", value), ("REL025",))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT_SHARES)
 def test_what_takes_logits_and_gets_them_is_silent(name):
     watch = loop_of_shares(RIGHT_SHARES[name])
@@ -157,11 +158,13 @@ def test_what_takes_logits_and_gets_them_is_silent(name):
     assert watch.experiments.outcome("REL025")[0] in ("held", "not applicable")
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", FAULTY_SHARES)
 def test_shares_that_are_taken_for_logits_are_told(name):
     assert loop_of_shares(FAULTY_SHARES[name]).findings
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("of", ["score.sum()", "score, grad_outputs=torch.ones(rows), inputs=mixed"])
 @pytest.mark.parametrize("name", RIGHT_NORMS)
 def test_one_norm_for_each_output_is_silent(name, of):
@@ -171,6 +174,7 @@ def test_one_norm_for_each_output_is_silent(name, of):
     assert watch.experiments.outcome("REL026")[0] == "held"
 
 
+@pytest.mark.sliced(4)
 @pytest.mark.parametrize("of", ["score.sum()", "score, grad_outputs=torch.ones(rows), inputs=mixed"])
 @pytest.mark.parametrize("name", FAULTY_NORMS)
 def test_norms_of_parts_of_an_example_are_told(name, of):
@@ -189,6 +193,7 @@ def loop_of_average(norm, moves):
     return watched(AVERAGE.replace("NORM", norm).replace("MOVES", moves), ("REL027",))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", RIGHT_AVERAGES)
 def test_an_average_that_keeps_what_it_was_is_silent(name):
     watch = loop_of_average(*RIGHT_AVERAGES[name])
@@ -196,6 +201,7 @@ def test_an_average_that_keeps_what_it_was_is_silent(name):
     assert watch.experiments.outcome("REL027")[0] == "held"
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("name", FAULTY_AVERAGES)
 def test_an_average_of_the_last_batch_is_told(name):
     assert len(loop_of_average(*FAULTY_AVERAGES[name]).findings) == 1

@@ -312,6 +312,7 @@ def test_the_lines_that_read_lines_run(ending, text, written, tmp_path, monkeypa
     assert int(next(iter(names["rows"]()))["x"]) == 1
 
 
+@pytest.mark.imports_framework
 def test_the_real_ones_are_known(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     datasets = pytest.importorskip("datasets")

@@ -16,6 +16,8 @@ import truestep as ts
 from truestep.core.errors import MissingPackageError
 from truestep.model.export.onnx import _compare
 
+pytestmark = pytest.mark.imports_framework
+
 
 def network():
     torch.manual_seed(0)

@@ -41,6 +41,7 @@ def test_a_transformers_blocks_are_one():
     assert len(deepest.boxes) < 20
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("name", list(ARCHITECTURES))
 def test_every_operation_is_in_what_is_rolled_up(name):
     """Each node counts as often as it and what it stands in are repeated or called."""

@@ -194,6 +194,7 @@ def test_bad_options(options):
         ts.summary(nn.Linear(2, 2), torch.zeros(1, 2), **options)
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("width", [80, 140])
 def test_the_terminal_is_not_left(width):
     each = ARCHITECTURES["encoder-decoder"]
@@ -267,6 +268,7 @@ CASES = [
 ]
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize(
     ("name", "optimizer", "precision"),
     [
@@ -285,6 +287,7 @@ def test_training_memory_is_within_15_per_cent_of_torchs_profiler(name, optimize
     assert found.peak_bytes == pytest.approx(measured, rel=SCRATCH.get((name, precision), 0.15))
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
 @pytest.mark.parametrize(
     "micro_batch", [48, 100, 256]

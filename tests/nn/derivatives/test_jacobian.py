@@ -299,6 +299,7 @@ class Sliced(nn.Module):
         return self.layer(x)[0]
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("mode", ["forward", "reverse"])
 @pytest.mark.parametrize(
     ("layer", "shape"),

@@ -103,6 +103,7 @@ def train(directory, service, stop_after=None):
     return run
 
 
+@pytest.mark.sliced(3)
 @pytest.mark.parametrize("stops", [[], [2], [3, 4], [7, 10], [11]], ids=str)
 def test_a_service_has_one_run_with_every_value_at_its_step(tmp_path, service, monkeypatch, stops):
     for stop in stops:

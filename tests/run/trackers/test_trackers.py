@@ -96,6 +96,7 @@ def plain(rows):
     return [repr(row) for row in rows if row[2] not in times]
 
 
+@pytest.mark.sliced(2)
 @pytest.mark.parametrize("at", [1, 2, 3, 4, 5, 8, 9, 11])
 def test_a_resumed_run_has_every_row_once(tmp_path, monkeypatch, at):
     whole = train(tmp_path / "whole", [ts.CsvTracker()])
@@ -211,6 +212,7 @@ def scalars_of(events):
             if tag not in times}  # fmt: skip
 
 
+@pytest.mark.sliced(2)
 @needs_tensorboard
 @pytest.mark.parametrize("at", [2, 3, 4, 8, 11])
 def test_tensorboard_reads_every_value_once(tmp_path, monkeypatch, at):
