@@ -225,6 +225,7 @@ class Index:
     parents: dict[ast.AST, ast.AST] = field(default_factory=dict)
     scope_of: dict[ast.AST, Scope] = field(default_factory=dict)
     calls: dict[str, list[ast.Call]] = field(default_factory=dict)  # by the last name of what is called
+    keywords: set[str] = field(default_factory=set)  # all names by which calls are given something
 
     def tree_of(self, node: ast.AST) -> ast.Module:
         """Return the file that a node stands in."""
@@ -363,6 +364,7 @@ class SourceBinder:
                     node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
                 )
                 self.index.calls.setdefault(last, []).append(node)
+                self.index.keywords.update(word.arg for word in node.keywords if word.arg)
             case _:
                 self._declare(node, scope, owner)
 

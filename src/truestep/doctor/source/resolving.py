@@ -103,13 +103,48 @@ class Resolver:
         return [*found, *outside] if outside else found
 
     def _of_namespace(self, node: ast.Attribute) -> list[ast.expr | None]:
-        """`SimpleNamespace(opt=opt).opt`."""
-        for value in self.definitions(node.value) if isinstance(node.value, ast.Name) else ():
-            if isinstance(value, ast.Call) and (self.names.qualify(value.func) or "").endswith(
-                "SimpleNamespace"
-            ):
-                return [word.value for word in value.keywords if word.arg == node.attr]
-        return []
+        """Return what an object of no class in sight was given as an attribute: as it was made, or anywhere that has the object."""
+        if node.attr not in self.index.written and node.attr not in self.index.keywords:
+            return []
+        makers = self.makers(node.value)
+        given = [each for maker in makers for each in self.given_by_name(maker, node.attr)]
+        made = [each for value in given for each in self._made_by(value)]
+        return [*made, *self._from_bindings(self.written_to(makers, node.attr), node.attr)]
+
+    def given_by_name(self, maker: ast.expr, name: str) -> list[ast.expr]:
+        """Return what a call of a library was given by a name, under which what it makes has it; a number may be another there."""
+        if not isinstance(maker, ast.Call) or self.classes.named(maker.func) is not None:
+            return []
+        is_namespace = (self.names.qualify(maker.func) or "").endswith("Namespace")
+        given = [word.value for word in maker.keywords if word.arg == name]
+        return [each for each in given if is_namespace or not isinstance(each, ast.Constant)]
+
+    def written_to(self, makers: set[ast.expr], name: str) -> list[Binding]:
+        """Return what gives an attribute of an object, known by the calls that made it, its value, in whatever function.
+
+        Nothing where one is a plain constant: that takes the place of what the object may have had, as an option.
+        """
+        written = [
+            (base, each) for base, each in self.index.written.get(name, []) if makers and not is_self(base)
+        ]
+        found = [each for base, each in written if makers & self.makers(base)]
+        return [] if any(isinstance(each.value, ast.Constant) for each in found) else found
+
+    def makers(self, node: ast.expr, depth: int = 8) -> set[ast.expr]:
+        """Return the calls of libraries, or the dicts written out, that may have made an object."""
+        if isinstance(node, ast.Dict):
+            return {node}
+        if isinstance(node, ast.Call):
+            given = self.results_of(node)
+            return (
+                {each for value in given for each in self.makers(value, depth - 1)}
+                if given and depth
+                else {node}
+            )
+        if not isinstance(node, (ast.Name, ast.Attribute)) or not depth:
+            return set()
+        values = [each for each in self.definitions(node) if each is not None]
+        return {each for value in values for each in self.makers(value, depth - 1)}
 
     def _of_item(self, node: ast.Subscript) -> list[ast.expr | None]:
         """Return what stands at a constant place of a dict, tuple or list that is written out."""
@@ -118,17 +153,23 @@ class Resolver:
         if base is None:
             return []
         found: list[ast.expr | None] = []
-        for value in self.definitions(node.value):
-            if value is None or (part := self.part_of(value, node.slice.value)) is None:
-                continue
-            found += part
+        makers = self.makers(node.value)
+        values = [each for each in self.definitions(node.value) if each is not None]
+        values += [each for each in makers if each not in values]
+        for value in values:
+            found += self.part_of(value, node.slice.value) or []
         scope = self.index.scope_of[node]
         written = [
             value
             for target, key, value in self.index.items.get(scope, [])
             if key == node.slice.value and dotted(target) == base and value.lineno < node.lineno
         ]
-        return [*found, *written] if len(found) + len(written) > 0 else []
+        return [*found, *(written or self.items_of(makers, node.slice.value))]
+
+    def items_of(self, makers: set[ast.expr], key: object) -> list[ast.expr]:
+        """Return what stands at a key of an object, known by what made it, since an item was given it, in whatever function."""
+        written = [each for items in self.index.items.values() for each in items if each[1] == key]
+        return [value for target, _, value in written if makers and makers & self.makers(target)]
 
     def part_of(self, value: ast.expr, key: object) -> list[ast.expr | None] | None:
         """Return what stands at a key of a display or of what a function returns; None where that can't be told."""

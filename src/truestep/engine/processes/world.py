@@ -45,8 +45,9 @@ T = TypeVar("T")
 
 
 _NO_ROWS = (
-    "no row of a batch of {num}, which is divided over {ranks} ranks: there is no batch[0] to look at. Write if len(batch): around "
-    "what looks at single rows in the loop, or give run.data a batch_size of at least {ranks}"
+    "no row of a batch of {num}, which is divided over {ranks} ranks: there is no batch[0] to look at, and its loss handed nothing "
+    "out (update.outputs). Write if len(batch): around what looks at single rows in the loop, or give run.data a batch_size of at "
+    "least {ranks}, which ts.gather(update.outputs[...]) needs"
 )
 POLL = timedelta(milliseconds=500)
 PARTING_SECONDS = 5.0  # at most, for ranks that are on their way out
