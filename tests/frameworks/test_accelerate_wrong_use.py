@@ -222,10 +222,133 @@ OTHERS_SAYS = {
     },
 }
 
+NAMED = """
+from accelerate.utils import ProjectConfiguration
+
+def train(folder, given, is_exact=True, stop=None, hook=None):
+    accelerator, net, optimizer, loader = prepared(project_config=ProjectConfiguration(f"{folder}/theirs", **given))
+    exact = ts.accelerate.ExactResume(accelerator, loader, f"{folder}/ours", every_n_batches=3) if is_exact else None
+    if hook is not None:
+        accelerator.register_save_state_pre_hook(hook)
+    done = 0
+    try:
+        for epoch in range(exact.epoch if is_exact else 0, 3):
+            for batch in exact or loader:
+                accelerator.backward(net(batch).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+                done += 1
+                if done == stop:
+                    raise KeyboardInterrupt
+            if given.get("automatic_checkpoint_naming"):
+                accelerator.save_state()
+    except KeyboardInterrupt:
+        return None
+    finally:
+        if is_exact:
+            exact.close()
+    theirs = Path(folder, "theirs", "checkpoints")
+    named = sorted(each.name for each in theirs.iterdir()) if theirs.is_dir() else []
+    return named, accelerator.save_iteration, [each.detach().clone() for each in net.parameters()]
+
+def as_without(name, given):
+    named, number, whole = train(f"{name} whole", given)
+    if (named, number) != train(f"{name} without", given, is_exact=False)[:2]:
+        return f"the user's own are {named}"
+    for stop in (4, 9, 7):  # within an epoch; before a save, behind the user's own one; within
+        train(f"{name} killed", given, stop=stop)
+    named, number, ended = train(f"{name} killed", given)
+    limit = given.get("total_limit")
+    if given.get("automatic_checkpoint_naming") and len(named) < (limit or 3):
+        return f"the user's own are {named}"
+    return "same bits" if all(map(torch.equal, whole, ended)) else "other bits"
+
+AUTOMATIC = {"automatic_checkpoint_naming": True}
+for name, given in {
+    "automatic": AUTOMATIC, "limit": {**AUTOMATIC, "total_limit": 2}, "limit of 1": {**AUTOMATIC, "total_limit": 1},
+    "number": {**AUTOMATIC, "iteration": 7}, "folder alone": {}, "limit alone": {"total_limit": 1},
+}.items():
+    say(name, lambda: as_without(name, given))
+
+def write(_, weights, folder):
+    torch.save(weights.pop(), f"{folder}/own.pt")
+
+say("taken out", lambda: train("taken out", {}, hook=lambda _, weights, folder: weights.clear()) and None)
+say("taken out, automatic", lambda: train("taken out, automatic", AUTOMATIC, hook=lambda _, w, folder: w.clear()) and None)
+say("written", lambda: train("written", {}, hook=write) and None)
+say("looked at", lambda: train("looked at", {}, hook=lambda _, weights, folder: len(weights)) and None)
+shutil.rmtree("ours of none", ignore_errors=True)
+from truestep.checkpoints.store import CheckpointStore
+store = CheckpointStore("of none/ours/checkpoints", background=False)
+store.save(1, {"name": "accelerate", "files": {}, "place": {}})
+store.close()
+say("of none", lambda: train("of none", {}) and None)
+print(json.dumps(said))
+"""
+NAMED_SAYS = {
+    **dict.fromkeys(
+        ("automatic", "limit", "limit of 1", "number", "folder alone", "limit alone"), "same bits"
+    ),
+    "taken out": "was left no weights to save",
+    "written": "nothing",
+    "looked at": "nothing",
+    "of none": "no weights to go on from. Give ExactResume an empty directory.",
+}
+
+EPOCHS = """
+import contextlib, io
+
+def ends(folder, loop, every, total, stop=None):
+    accelerator, net, optimizer, loader = prepared()
+    exact = ts.accelerate.ExactResume(accelerator, loader, folder, every_n_batches=every)
+    numbers = range(exact.epoch if loop == "from exact.epoch" else 0, total)
+    batches = {"enumerate": enumerate, "tqdm": iter}.get(loop, lambda each: each)
+    done = 0
+    try:
+        for _ in numbers:
+            for batch in batches(exact):
+                batch = batch[1] if loop == "enumerate" else batch
+                accelerator.backward(net(batch).square().mean())
+                optimizer.step()
+                optimizer.zero_grad()
+                done += 1
+                if done == stop:
+                    raise KeyboardInterrupt
+    except KeyboardInterrupt:
+        pass
+    finally:
+        exact.close()
+
+def told(loop, every, total, stop):
+    ends(f"{loop} {every} {total} {stop}", loop, every, total, stop)
+    with contextlib.redirect_stderr(io.StringIO()) as words:
+        ends(f"{loop} {every} {total} {stop}", loop, every, total)
+    return words.getvalue()
+
+for loop in ("plain", "enumerate", "tqdm", "from exact.epoch"):
+    for name, case in {"within": (3, 2, 13), "at the end": (8, 3, 17), "done": (8, 2, None), "first": (8, 2, 9)}.items():
+        say(f"{loop}, {name}", lambda: told(loop, *case))
+print(json.dumps(said))
+"""
+TOO_MANY = "and the loop has not asked for it: one that begins at 0 trains"
+EPOCHS_SAYS = {
+    **{
+        f"{loop}, {end}": TOO_MANY
+        for loop in ("plain", "enumerate", "tqdm")
+        for end in ("within", "at the end", "done")
+    },
+    **{f"{loop}, first": "going on from step 8" for loop in ("plain", "enumerate", "tqdm")},
+    "from exact.epoch": "going on from step",
+}
+NEVER = {f"{loop}, first": TOO_MANY for loop in ("plain", "enumerate", "tqdm", "from exact.epoch")}
+NEVER |= {f"from exact.epoch, {end}": TOO_MANY for end in ("within", "at the end", "done")}
+
 
 @pytest.mark.parametrize(
     ("program", "says"),
     [
+        pytest.param(NAMED, NAMED_SAYS, id="named"),
+        pytest.param(EPOCHS, EPOCHS_SAYS, id="epochs"),
         pytest.param(GIVEN, GIVEN_SAYS, id="given"),
         pytest.param(f"HABITS = {list(HABITS)}\n{STEPS}", HABITS, id="steps"),
         pytest.param(OTHERS, OTHERS_SAYS, id="others"),
@@ -239,4 +362,5 @@ def test_a_wrong_use_is_named_and_a_right_one_is_not(program, says, tmp_path):
         name: says.get(name, says.get(name.partition(",")[0], "?")) in words for name, words in said.items()
     }
     assert found == dict.fromkeys(said, True), said
+    assert not [name for name, words in said.items() if NEVER.get(name, "?!") in words], said
     assert len(said) >= len(says)

@@ -108,8 +108,14 @@ class ExactResume(Resume, NeverPickled):
         self._attributes = PlainAttributes({f"model{number}": each for number, each in enumerate(models)})
         begun.data(self._loader, accelerator.gradient_accumulation_steps)
         self._begin()  # before Accelerate loads the streams, and the seed with them
-        if self._kept.newest.path is not None:
-            accelerator.load_state(str(self._kept.newest.path))
+        if (path := self._kept.newest.path) is not None:
+            if not path.is_dir():
+                raise OptionError(
+                    f"The newest checkpoint in {self._kept.directory} holds no file of Accelerate's, so no weights to go on from. "
+                    "Give ExactResume an empty directory."
+                )
+            accelerator.load_state(str(path))
+            _name_behind_those_there(accelerator)
             self._epoch, self._saved = self._place["pass"], self._kept.newest.step
 
     def _take_note_of_step(self, optimizer: Optimizer) -> None:
@@ -165,6 +171,7 @@ class ExactResume(Resume, NeverPickled):
                 self._end_body(mine)
             if self._batches == done:
                 self._begin_pass()
+                self._say_wrong_counts(0)
             self._take_note_of_training()
         finally:
             self._end(mine)
@@ -229,7 +236,7 @@ class ExactResume(Resume, NeverPickled):
         place = self._place_now(self._batches, self._accelerator.device, gradients=held)
         with self._kept.scratch() as folder:
             theirs = Path(folder) / "accelerate"
-            self._accelerator.save_state(str(theirs))
+            _save_state_in(self._accelerator, theirs)
             self._kept.keep(theirs, self._saved, place)
         self._use["used"] = True
 
@@ -312,6 +319,41 @@ def _refuse_unprepared(accelerator: Any, loader: Any) -> None:
         say(
             "accelerator.prepare has not returned the loader that ts.accelerate.ExactResume was given, so its batches "
             "stay on the CPU, and no accumulation ends with an epoch. Write loader = accelerator.prepare(loader) first."
+        )
+
+
+def _save_state_in(accelerator: Any, folder: Path) -> None:
+    """Save all that `accelerator.save_state` saves into a folder of ours; the user's numbered ones stay as they are."""
+
+    def refuse_without_weights(_: Any, weights: list[Any], place: str) -> None:
+        # the user's hooks were called before: one may have taken the weights out, and written files of its own
+        if not any(weights) and not any(
+            each.stat().st_size for each in Path(place).rglob("*") if each.is_file()
+        ):
+            raise OptionError(
+                "accelerator.save_state was left no weights to save, so a kill would lose all that is trained. Let the function "
+                "that accelerator.register_save_state_pre_hook was given write those that it takes out, or leave them in."
+            )
+
+    named, before = accelerator.project_configuration, vars(accelerator.project_configuration).copy()
+    hook = accelerator.register_save_state_pre_hook(refuse_without_weights)
+    # automatic naming would write into the user's project, and a limit delete there, whatever folder is given
+    named.automatic_checkpoint_naming = False
+    try:
+        accelerator.save_state(str(folder))
+    finally:
+        hook.remove()
+        vars(named).update(before)  # the number of the user's next one, too
+
+
+def _name_behind_those_there(accelerator: Any) -> None:
+    """Have the user's own `save_state` count on behind what the killed training has named; at 0 it would raise."""
+    named = accelerator.project_configuration
+    folder = Path(accelerator.project_dir or "") / "checkpoints"
+    if named.automatic_checkpoint_naming and folder.is_dir():
+        numbers = [each.name.rpartition("_")[2] for each in folder.iterdir()]
+        named.iteration = max(
+            named.iteration, 1 + max((int(each) for each in numbers if each.isdecimal()), default=-1)
         )
 
 
