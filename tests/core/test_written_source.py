@@ -5,7 +5,7 @@ import ast
 
 import pytest
 
-from truestep.core.written_source import names_within, written_text
+from truestep.core.written_source import written_text
 
 EXPRESSIONS = [
     "net",
@@ -28,11 +28,3 @@ def test_each_part_is_told_as_python_writes_it(text):
     parts = [each for each in ast.walk(ast.parse(text)) if isinstance(each, ast.expr)]
     for _ in range(2):
         assert [*map(written_text, parts)] == [*map(ast.unparse, parts)]
-
-
-def test_names_and_members_are_found_once(monkeypatch):
-    tree = ast.parse("a.b[c] = f(a.b)")
-    found = names_within(tree)
-    assert sorted(map(ast.unparse, found)) == ["a", "a", "a.b", "a.b", "c", "f"]
-    monkeypatch.setattr(ast, "walk", None)
-    assert names_within(tree) is found

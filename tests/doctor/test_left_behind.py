@@ -149,39 +149,6 @@ USED = {
     ("steps=None", "steps is not None", "loss = torch.mul(loss, 0.5)"),
 }
 
-KEYS = """
-@dataclasses.dataclass
-class Run:
-    steps: list
-    values: list
-    def told(self, loss, error):
-        values = [loss]
-        return GIVEN
-"""
-UNDER_TWO = (
-    '{"steps": self.steps, "values": self.steps}',
-    '{"steps": self.steps.tolist(), "values": self.steps.tolist()}',
-    "dict(steps=self.steps[1:], values=self.steps[1:])",
-    "dict(loss=loss, error=loss)",
-    '{"loss": loss.item(), "error": loss.item()}',
-    "Run(steps=float(self.steps), values=float(self.steps))",
-    'log({"loss": loss / 2, "error": loss / 2})',
-    "dict(a=0, loss=loss.mean(), error=loss.mean())",
-    '{"values": self.values, "steps": self.values}',
-    'json.dumps({"error": round(error, 3), "loss": round(error, 3)})',
-)
-UNDER_ONE = (
-    '{"steps": self.steps, "values": self.values}',
-    '{"steps": self.steps, "count": self.steps}',
-    "dict(first=loss, error=loss)",
-    "dict(loss=loss, total=loss)",
-    '{"loss": loss, "values": loss.item()}',
-    "dict(loss=loss, error=error)",
-    "{loss: loss, error: loss}",
-    "dict(steps=other.steps, values=other.steps)",
-    '{"loss": 0, "error": 0}',
-    "dict(loss=[], error=[])",
-)
 MEANS = """
 def loss(net, x, y, mask):
     losses = F.mse_loss(net(x), y, reduction="none")
@@ -280,16 +247,6 @@ def test_a_number_that_is_only_asked_is_asked_after(kind, test, does):
 @pytest.mark.parametrize(("kind", "test", "does"), sorted(USED))
 def test_a_number_that_is_used_is_not(kind, test, does):
     assert not told("PARAM048", ASKED.replace("KIND", kind).replace("TEST", test).replace("DOES", does))
-
-
-@pytest.mark.parametrize("given", UNDER_TWO)
-def test_one_value_under_two_names_is_told(given):
-    assert told("VALUE044", KEYS.replace("GIVEN", given)) == [Severity.RISK]
-
-
-@pytest.mark.parametrize("given", UNDER_ONE)
-def test_values_under_their_own_names_are_not(given):
-    assert not told("VALUE044", KEYS.replace("GIVEN", given))
 
 
 @pytest.mark.parametrize(("filled", "mean"), OTHER_PART)

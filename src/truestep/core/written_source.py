@@ -29,15 +29,6 @@ def written_text(node: ast.AST) -> str:
     return text
 
 
-def names_within(node: ast.AST) -> list[ast.Name | ast.Attribute]:
-    """Return the names and members in a piece of code, and keep them with the node."""
-    kept = vars(node)
-    if "_names" not in kept:
-        kept["_names"] = [each for each in ast.walk(node) if isinstance(each, ast.Name | ast.Attribute)]
-    found: list[ast.Name | ast.Attribute] = kept["_names"]
-    return found
-
-
 def plain_function(value: Any) -> Any:
     """Return the function behind a bound method, and behind what `functools.wraps` has put around it."""
     return unwrap(value.__func__ if ismethod(value) else value)

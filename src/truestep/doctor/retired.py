@@ -108,6 +108,7 @@ SAVE014 schedule-not-saved: in code of strangers it was false more often than tr
 SCHED006 loop-over-number: in code of strangers it was false more often than true (0 true, 1 false).
 SCHED007 schedule-of-idle-optimizer: SCHED001 says it.
 SCHED009 batches-taken-for-updates: in code of strangers it was false as often as true (1 and 1).
+SEED005 seeded-in-every-epoch: in code of strangers it was false more often than true (2 true, 3 false).
 VALUE004 same-value-twice: in code of strangers it was false as often as true (2 and 2; 6 debatable).
 VALUE005 fixed-index-in-loop: in code of strangers it was false more often than true (0 true, 1 false).
 VALUE006 branch-without-effect: in code of strangers it was never clearly true (3 debatable).

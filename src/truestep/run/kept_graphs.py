@@ -10,10 +10,9 @@ import torch
 
 from truestep.core.frames import lines_running
 from truestep.core.written_source import source_tree
-from truestep.run.loop_flow import LoopPiece
 from truestep.run.state import RunState
 from truestep.run.unkept_variables import name_written, pieces_of_running_loops
-from truestep.run.written_names import last_name
+from truestep.run.written_names import LoopPiece, last_name
 
 _LOOKS = (8, 64, 512)  # the bodies before which it is looked
 _ADDS = ("append", "extend", "insert")

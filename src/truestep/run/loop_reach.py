@@ -12,9 +12,7 @@ from typing import NamedTuple
 
 from truestep.core.written_source import written_text
 from truestep.engine.learner import Learner
-from truestep.run.loop_flow import LoopPiece
-from truestep.run.unkept_variables import is_users_object
-from truestep.run.written_names import MISSING
+from truestep.run.written_names import MISSING, LoopPiece, is_users_object
 
 _Place = ast.Name | ast.Attribute | ast.Subscript
 _HOLDS = "{} holds"  # a dict one of whose members was written: what reads the whole of it reads that, too
@@ -141,7 +139,10 @@ class ReadingPiece:
     def _is_data(self, node: ast.expr) -> bool:
         """Whether an object takes what its methods are given: one that holds a learner or a run is no data."""
         value = self.piece.names.value(node)
-        if value is MISSING or isinstance(value, Learner | ModuleType):
+        if value is MISSING:  # a list that the body makes, asked for before the first body ran
+            made = [each for target, each in self.written if self.text(target) == self.text(node)]
+            return any(isinstance(each, ast.List | ast.Dict | ast.Set) for each in made)
+        if isinstance(value, Learner | ModuleType):
             return False
         held = [value, *getattr(value, "__dict__", {}).values()]
         is_own = isinstance(value, list | dict | set) or is_users_object(value)
@@ -193,17 +194,27 @@ class ReadingPiece:
 def carried_into_training(pieces: list[LoopPiece]) -> Iterator[tuple[_Place, LoopPiece, str]]:
     """Yield what the body, which is the first of the pieces, reads as the body before has left it, and trains on."""
     every = [*_with_nested(map(ReadingPiece, pieces))]
-    updating = {each.called for each in every if each.called and each.updates}
-    edges = [edge for each in every for edge in each.edges()]
-    sinks = set().union(*(each.trained_on(updating) for each in every))
+    edges, sinks = _ways_to_updates(every)
     seen: set[str] = set()
     for each in every:
         for target, _ in each.written:
             text = each.text(target)
             if text not in seen and ">" not in text:
                 seen.add(text)
-                if _is_carried(text, every) and _comes_to(text, edges, sinks):
+                if _is_carried(text, every) and _comes_to({text}, edges, sinks):
                     yield target, each.piece, text
+
+
+def comes_to_update(text: str, pieces: list[LoopPiece]) -> bool:
+    """Whether the batch of an update, or its loss, is made of the list that is so written: one that is only shown is not."""
+    every = [*_with_nested(map(ReadingPiece, pieces))]
+    return _comes_to({text, text.rpartition(".")[0]} - {""}, *_ways_to_updates(every))
+
+
+def _ways_to_updates(every: list[ReadingPiece]) -> tuple[list[_Edge], set[str]]:
+    updating = {each.called for each in every if each.called and each.updates}
+    edges = [edge for each in every for edge in each.edges()]
+    return edges, set().union(*(each.trained_on(updating) for each in every))
 
 
 def _with_nested(pieces: Iterable[ReadingPiece]) -> Iterator[ReadingPiece]:
@@ -223,13 +234,12 @@ def _is_carried(text: str, every: list[ReadingPiece]) -> bool:
     return every[0].reads_first(text, readers, resetters)
 
 
-def _comes_to(text: str, edges: list[_Edge], sinks: set[str]) -> bool:
-    reached = {text}
+def _comes_to(reached: set[str], edges: list[_Edge], sinks: set[str]) -> bool:
     grows = True
     while grows and not reached & sinks:
         made = set().union(*(each.made for each in edges if each.of & reached))
         grows = not made <= reached
-        reached |= made
+        reached = reached | made
     return bool(reached & sinks)
 
 

@@ -16,12 +16,11 @@ import numpy as np
 import torch
 
 from truestep.core.written_source import Loop, source_tree, written_text
-from truestep.run.loop_flow import LoopPiece
 from truestep.run.loop_reach import carried_into_training
 from truestep.run.running_loops import running_loops
 from truestep.run.state import RunState
 from truestep.run.unkept_variables import is_run_state, pieces_called, pieces_of_running_loops
-from truestep.run.written_names import WrittenNames
+from truestep.run.written_names import LoopPiece, WrittenNames
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _PLACES = re.compile(r"\.(step|epoch)\b(?!\()|\btime\b|\bperf_counter\b|\bmonotonic\b")

@@ -17,9 +17,9 @@ from truestep.core.call_site import closure_variables
 from truestep.core.frames import is_library_file
 from truestep.core.written_source import function_node, loops_around, plain_function
 from truestep.run.early_stopping import EarlyStopping
-from truestep.run.loop_flow import LoopPiece, feeds_update
+from truestep.run.loop_reach import comes_to_update
 from truestep.run.state import RunState
-from truestep.run.written_names import WrittenNames, last_name
+from truestep.run.written_names import LoopPiece, WrittenNames, is_users_object, last_name
 
 _LOOKED_AT = (np.random.Generator, np.random.RandomState, random.Random, torch.Generator, EarlyStopping)
 _SETS_OR_KEEPS = {
@@ -125,14 +125,6 @@ def _has_row(item: Any) -> bool:
     return any(isinstance(each, (torch.Tensor, np.ndarray)) and each.ndim > 0 for each in parts)
 
 
-def is_users_object(value: Any) -> bool:
-    """Whether an object is of a class that the user has written, and has attributes."""
-    module = sys.modules.get(type(value).__module__)
-    file = getattr(module, "__file__", None)
-    is_own = type(value).__module__ == "__main__" or (isinstance(file, str) and not is_library_file(file))
-    return is_own and hasattr(value, "__dict__")
-
-
 def _held_in_loop() -> Iterator[tuple[str, Any]]:
     """Yield the generators and lists that the bodies of the running loops name, by what is written."""
     pieces = [*pieces_of_running_loops()]
@@ -149,7 +141,7 @@ def _held_in_loop() -> Iterator[tuple[str, Any]]:
             if (not is_list and not isinstance(value, _LOOKED_AT)) or last_name(node) in stored:
                 continue
             text = piece.names.text(node)
-            if not _is_set_by(text, pieces) and (not is_list or feeds_update(text, pieces)):
+            if not _is_set_by(text, pieces) and (not is_list or comes_to_update(text, pieces)):
                 yield text, value
 
 

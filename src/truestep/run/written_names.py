@@ -2,12 +2,14 @@
 """The user's own source beside the objects that it names: what a written name stands for, without running anything."""
 
 import ast
+import sys
 from collections.abc import Mapping
 from types import FunctionType
-from typing import Any
+from typing import Any, NamedTuple
 
 from torch import nn
 
+from truestep.core.frames import is_library_file
 from truestep.core.written_source import written_text
 from truestep.engine.learner import Learner
 
@@ -64,3 +66,20 @@ def last_name(node: ast.expr) -> str | None:
         ):
             return name
     return None
+
+
+class LoopPiece(NamedTuple):
+    """What runs in each body: of the loop itself, or of a function that it calls."""
+
+    nodes: list[ast.AST]
+    names: WrittenNames
+    called: str = ""
+    """What the function is called where it is named."""
+
+
+def is_users_object(value: Any) -> bool:
+    """Whether an object is of a class that the user has written, and has attributes."""
+    module = sys.modules.get(type(value).__module__)
+    file = getattr(module, "__file__", None)
+    is_own = type(value).__module__ == "__main__" or (isinstance(file, str) and not is_library_file(file))
+    return is_own and hasattr(value, "__dict__")

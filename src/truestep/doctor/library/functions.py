@@ -8,22 +8,12 @@ _TABLE = """
 switches gradients off         torch.no_grad torch.inference_mode torch.autograd.no_grad torch.autograd.inference_mode
                                torch.autograd.grad_mode.no_grad torch.autograd.grad_mode.inference_mode
 switches gradients             torch.set_grad_enabled torch.autograd.set_grad_enabled torch.autograd.grad_mode.set_grad_enabled
-switches gradients on          torch.enable_grad torch.autograd.enable_grad torch.autograd.grad_mode.enable_grad
 casts within                   torch.autocast torch.amp.autocast torch.cuda.amp.autocast torch.cpu.amp.autocast
-seeds the host                 torch.manual_seed torch.random.manual_seed numpy.random.seed random.seed
-seeds devices                  torch.cuda.manual_seed torch.cuda.manual_seed_all torch.mps.manual_seed torch.xpu.manual_seed
-                               torch.xpu.manual_seed_all
-seeds everything               lightning.seed_everything lightning.pytorch.seed_everything
-                               pytorch_lightning.seed_everything transformers.set_seed accelerate.utils.set_seed
 makes a generator              numpy.random.default_rng numpy.random.RandomState numpy.random.Generator random.Random
 draws a number                 random.random random.uniform numpy.random.random numpy.random.random_sample
                                numpy.random.uniform
 draws by sizes                 torch.rand numpy.random.rand
-makes float64                  numpy.ones numpy.zeros numpy.linspace numpy.eye numpy.random.rand numpy.random.randn
-                               numpy.random.normal numpy.random.uniform numpy.random.random numpy.random.standard_normal
 takes numbers over             torch.tensor torch.as_tensor torch.asarray torch.from_numpy torch.Tensor torch.FloatTensor
-joins numbers                  torch.tensor torch.as_tensor torch.asarray torch.stack numpy.array numpy.asarray numpy.stack
-lists files                    os.listdir glob.glob glob.iglob
 splits at random               sklearn.model_selection.train_test_split train_test_split torch.utils.data.random_split
 asks all ranks                 torch.distributed.all_reduce torch.distributed.reduce torch.distributed.all_gather
                                torch.distributed.all_gather_object torch.distributed.all_gather_into_tensor
@@ -35,23 +25,14 @@ asks all ranks                 torch.distributed.all_reduce torch.distributed.re
 asks the machine               torch.cuda.is_available torch.backends.mps.is_available torch.xpu.is_available
                                torch.accelerator.is_available torch.distributed.is_initialized
                                torch.distributed.is_available torch.cuda.is_bf16_supported torch.is_grad_enabled
-is a type of half size         torch.float16 torch.bfloat16 torch.half
 is a recurrent layer           torch.nn.LSTM torch.nn.GRU torch.nn.RNN
 is a softmax layer             torch.nn.Softmax torch.nn.LogSoftmax torch.nn.Softmin
-drops at random                torch.nn.functional.dropout torch.nn.functional.dropout1d torch.nn.functional.dropout2d
-                               torch.nn.functional.dropout3d torch.nn.functional.alpha_dropout
-                               torch.nn.functional.feature_alpha_dropout
-computes a weight anew         torch.nn.utils.weight_norm torch.nn.utils.spectral_norm
-                               torch.nn.utils.parametrizations.weight_norm torch.nn.utils.parametrizations.spectral_norm
-                               torch.nn.utils.parametrizations.orthogonal
 gives an array anew            numpy.append numpy.concatenate numpy.stack numpy.vstack numpy.hstack numpy.clip numpy.sort
                                numpy.squeeze numpy.expand_dims numpy.transpose numpy.reshape numpy.delete numpy.insert
                                numpy.flip numpy.pad numpy.where numpy.unique numpy.exp numpy.abs
 writes to its 2nd argument     numpy.exp numpy.abs
 writes to its 3rd argument     numpy.concatenate numpy.stack
 writes to its 4th argument     numpy.clip
-shuffles in place              random.shuffle numpy.random.shuffle
-draws an order                 torch.randperm numpy.random.permutation
 hands on what it is given      enumerate tqdm tqdm.tqdm tqdm.auto.tqdm tqdm.notebook.tqdm tqdm.rich.tqdm tqdm.std.tqdm
                                rich.progress.track iter
 """
@@ -71,5 +52,5 @@ FUNCTIONS = _rows()
 
 @cache
 def functions(*does: str) -> tuple[str, ...]:
-    """Return the full names of what does one of these: `functions("seeds the host", "seeds devices")`."""
+    """Return the full names of what does one of these: `functions("draws a number", "draws by sizes")`."""
     return tuple(name for each in does for name in FUNCTIONS[each])

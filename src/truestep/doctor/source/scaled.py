@@ -12,6 +12,7 @@ _Part = tuple[ast.expr | None, Position]  # None: out of sight
 _HOOKS = {
     "_foreach_div_",
     "_foreach_mul_",
+    "register_hook",
     "register_post_accumulate_grad_hook",
     "register_step_pre_hook",
 }
@@ -34,9 +35,6 @@ def _is_scaled(module: SourceModule, part: _Part, seen: set[_Part]) -> bool | No
             hidden = hidden or node is None
             continue
         seen.add((node, place))
-        if (values := _values_of_mean(node)) is not None:
-            waiting.append((values, ()))
-            continue
         if _scales(node) or _is_scaled_in_place(module, node):
             return True
         if isinstance(node, ast.BinOp) and isinstance(node.op, (ast.Add, ast.Sub)):
@@ -108,36 +106,6 @@ def _function_of(module: SourceModule, call: ast.Call) -> Function | None:
     return module.functions.named(results[0]) if len(results) == 1 else None
 
 
-def _values_of_mean(node: ast.expr) -> ast.expr | None:
-    """Return v of `(v * w).sum() / w.sum()`, a mean by weights of its own: that quotient divides by no number of batches."""
-    if not (isinstance(node, ast.BinOp) and isinstance(node.op, ast.Div)):
-        return None
-    product, weights = _summed(node.left), _summed(_at_least(node.right))
-    if weights is None or not (isinstance(product, ast.BinOp) and isinstance(product.op, ast.Mult)):
-        return None
-    by_size = {ast.dump(product.left): product.right, ast.dump(product.right): product.left}
-    return by_size.get(ast.dump(weights))
-
-
-def _summed(node: ast.expr) -> ast.expr | None:
-    """Return x of `x.sum()` and `torch.sum(x)`."""
-    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "sum"):
-        return None
-    return node.args[0] if dotted(node.func.value) == "torch" and node.args else node.func.value
-
-
-def _at_least(node: ast.expr) -> ast.expr:
-    """Return x of `x.clamp(min=1)`, `max(x, 1)` and `x + 1e-8`."""
-    match node:
-        case ast.Call(func=ast.Attribute(attr="clamp" | "clamp_min", value=value)):
-            return value
-        case ast.Call(func=ast.Name(id="max"), args=[value, ast.Constant()]):
-            return value
-        case ast.BinOp(left=value, op=ast.Add(), right=ast.Constant()):
-            return value
-    return node
-
-
 def _passes_on(module: SourceModule, call: ast.Call) -> bool:
     """Tell `scaler.scale(loss)` and `torch.sum(loss)`: the loss is what they are given."""
     name = module.qualify(call.func) or ""
@@ -187,25 +155,7 @@ def _is_clip(call: ast.Call) -> bool:
 def divides_gradients(module: SourceModule) -> bool:
     """Tell a program that changes gradients itself, in place or by hooks: it may divide them there."""
     program = module.program
-    return (
-        bool(program.identifiers & _HOOKS)
-        or ("register_hook" in program.identifiers and program.answer(_any_hook_scales))
-        or program.answer(_any_gradient_changed)
-    )
-
-
-def _any_hook_scales(files: list[SourceModule]) -> bool:
-    """Tell a hook on a tensor that multiplies or divides, or that is not in sight, in any file."""
-    named = [
-        (file, each) for file in files for each in file.all(ast.Attribute) if each.attr == "register_hook"
-    ]
-    calls = [(file, file.parents.get(each)) for file, each in named]
-    return any(not isinstance(call, ast.Call) or _may_scale(file, call) for file, call in calls)
-
-
-def _may_scale(file: SourceModule, call: ast.Call) -> bool:
-    hook = file.functions.named(call.args[0]) if len(call.args) == 1 else None
-    return hook is None or any(map(_scales, walk(hook)))
+    return bool(program.identifiers & _HOOKS) or program.answer(_any_gradient_changed)
 
 
 def _any_gradient_changed(files: list[SourceModule]) -> bool:

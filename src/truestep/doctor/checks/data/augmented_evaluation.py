@@ -9,7 +9,7 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.arguments import argument_for, parameters
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, last_part, walk
+from truestep.doctor.source.names import dotted, last_part, walk
 from truestep.doctor.source.uses import is_left_aside
 from truestep.doctor.source.values import argument, literal
 
@@ -42,7 +42,7 @@ _BY_CHANCE_ALONE = ("Flip", "Grayscale", "Invert", "Autocontrast", "AutoContrast
 
 
 class AugmentedEvaluation(SourceCheck):
-    """The test set is given random augmentations, by its transform or by the data set's own __getitem__.
+    """The test set is given random augmentations by its transform.
 
     Why: the accuracy is measured on other images each time, and mostly too low.
 
@@ -89,7 +89,6 @@ class AugmentedEvaluation(SourceCheck):
             if len(made) == 1 and isinstance(made[0], ast.Call) and _splits_off(module, call):
                 transform = argument(made[0], None, "transform")
                 random = self._random_part(module, transform) if transform is not None else None
-                random = random or _own_augmentation(module, made[0])
                 if random:
                     yield At(call, f"Both parts are augmented by {random}, the one for evaluation too.", RISK)
 
@@ -252,69 +251,3 @@ def _splits_off(module: SourceModule, call: ast.Call) -> bool:
         for each in module.all(ast.Attribute)
     )
     return any(each & _PARTS_HELD_OUT for each in words) and not mended
-
-
-def _own_augmentation(module: SourceModule, made: ast.Call) -> str | None:
-    """Return what a data set of the program draws in __getitem__ as it is made here, and changes an example by."""
-    owner = module.classes.named(made.func)
-    item = module.classes.method(owner, "__getitem__")
-    if owner is None or item is None or _is_repeatable(module, item):
-        return None
-    home = module.home(item)
-    for call in home.inside(item, ast.Call):
-        name = home.qualify(call.func) or ""
-        if _DRAWS.match(name) and not _picks(home, call):
-            tests = [each for each in home.ancestors(call) if isinstance(each, (ast.If, ast.IfExp))]
-            switches = [each.test for each in tests if isinstance(each.test, ast.Attribute)]
-            others = [
-                each for each in tests if isinstance(each.test, ast.UnaryOp) or _asks_otherwise(call, each)
-            ]
-            if not others and all(_is_on(module, owner, made, each) for each in switches):
-                stored = {each.attr for each in switches} | {"dataset"}
-                return None if _is_stored(module, stored) else name
-    return None
-
-
-def _asks_otherwise(call: ast.Call, test: ast.If | ast.IfExp) -> bool:
-    """Tell whether a draw stands in the other arm of a switch."""
-    other = test.orelse if isinstance(test.orelse, list) else [test.orelse]
-    return any(call in walk(each) for each in other)
-
-
-def _is_repeatable(module: SourceModule, item: Function) -> bool:
-    """Tell whether an example is drawn alike each time: by a seed of its own."""
-    calls = [each.func for each in module.home(item).inside(item, ast.Call)]
-    return any("seed" in last_part(each) for each in calls)
-
-
-def _picks(module: SourceModule, call: ast.Call) -> bool:
-    """Tell a draw that chooses which example to take: `self.x[random.randrange(9)]`, be it by a name."""
-    statement = module.statement(call)
-    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-    uses = [call, *(module.reads(name) if name is not None else [])]
-    return any(_is_index(module, each) for each in uses)
-
-
-def _is_index(module: SourceModule, node: ast.AST) -> bool:
-    for above in module.ancestors(node):
-        if isinstance(above, (ast.Slice, ast.stmt)):
-            return False
-        if isinstance(above, ast.Subscript):
-            return (dotted(above.value) or "").startswith("self.")
-    return False
-
-
-def _is_on(module: SourceModule, owner: ast.ClassDef, made: ast.Call, switch: ast.Attribute) -> bool:
-    """Tell whether `self.train` is true in a data set as it is made: given so, or by default."""
-    bindings = module.classes.attributes(owner).get(switch.attr, [])
-    value = bindings[0].value if len(bindings) == 1 else None
-    start = module.functions.constructor(made)
-    if isinstance(value, ast.Name) and start is not None:
-        value = argument_for(start, made, value.id)
-    return value is not None and literal(module, value) is True
-
-
-def _is_stored(module: SourceModule, names: set[str]) -> bool:
-    """Tell whether a line outside of the data set's own methods sets one of these attributes."""
-    stores = [each for each in module.all(ast.Attribute) if isinstance(each.ctx, ast.Store)]
-    return any(each.attr in names and dotted(each.value) != "self" for each in stores)

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
-from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.bootstraps import differences_behind, nodes_behind, products_behind
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.signs import operation_of_node, shape_of_node
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 _DIFFERENCES = ("sub", "rsub", "subtract")
 _PRODUCTS = ("mul", "rmul", "multiply", "div", "truediv", "true_divide", "divide")
 _OF_LAYERS = ("Addmm", "Mm", "Linear", "Convolution", "Bmm")
-_FACTORIES = {f"torch.{name}" for name in operations(numbers="filled copied", shape="sized counted given")}
 _MOST = 16  # differences of one step that are kept
 ELEMENTWISE = losses(target="numbers")
 
@@ -82,8 +80,6 @@ class ShapesBroadcast(SourceCheck, Watcher):
                 and not is_table(module, node)
             ):
                 yield At(node, _TEXT, RISK)
-            if isinstance(node.op, ast.Mult) and _is_averaged(module, node) and _is_weighed(module, node):
-                yield At(node, _TEXT_OF_PRODUCT, RISK)
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report shapes that differ, unless one of them is a single number."""
@@ -147,47 +143,6 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
 
 _TEXT = "(batch,) meets (batch, 1): every prediction is compared with every target."
-
-_TEXT_OF_PRODUCT = "(batch,) times (batch, 1) is (batch, batch): every example meets every other."
-
-
-def _is_averaged(module: SourceModule, node: ast.AST) -> bool:
-    """Tell `(a * b).mean()`, `-(a * b).sum()` and `torch.mean(-a * b)`, of all numbers, there or under its name."""
-    above = module.parents[node]
-    if isinstance(above, ast.UnaryOp):
-        return _is_averaged(module, above)
-    if isinstance(above, ast.Assign) and isinstance(above.targets[0], ast.Name):
-        reads = module.reads(above.targets[0].id)
-        made = [each for each in reads if module.definitions(each) == [above.value]]
-        return any(_is_averaged(module, each) for each in made)
-    if isinstance(above, ast.Attribute) and above.attr in ("mean", "sum"):
-        call = module.parents[above]
-        return isinstance(call, ast.Call) and not call.args and not call.keywords
-    is_call = isinstance(above, ast.Call) and module.qualify(above.func) in ("torch.mean", "torch.sum")
-    return is_call and isinstance(above, ast.Call) and len(above.args) == 1 and not above.keywords
-
-
-def _is_weighed(module: SourceModule, node: ast.BinOp) -> bool:
-    """Tell a product of a row and a column; one whose column is made on the spot, `weights[:, None] * losses`, is meant so."""
-    sides = [each.operand if isinstance(each, ast.UnaryOp) else each for each in (node.left, node.right)]
-    is_meant = any(
-        isinstance(each, ast.Subscript)
-        or (isinstance(each, ast.Call) and _name(each) in ("unsqueeze", "reshape", "view"))
-        for each in sides
-        if row_or_column(module, each) == COLUMN
-    )
-    is_made = any(_is_of_one_place(module, each) for each in sides)
-    return _is_mixed(module, *sides) and not (is_meant or is_made or is_table(module, node))
-
-
-def _is_of_one_place(module: SourceModule, node: ast.expr) -> bool:
-    """Tell numbers that are written where they are used, `torch.arange(16)`: they may be one for each feature."""
-    made = seen_through(module, node)
-    return isinstance(made, ast.Call) and (module.qualify(made.func) or "") in _FACTORIES
-
-
-def _name(call: ast.Call) -> str:
-    return call.func.attr if isinstance(call.func, ast.Attribute) else ""
 
 
 def _is_mixed(module: SourceModule, first: ast.expr, second: ast.expr) -> bool:

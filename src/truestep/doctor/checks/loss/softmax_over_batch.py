@@ -1,22 +1,16 @@
 # SPDX-License-Identifier: Apache-2.0
-"""softmax over dimension 0, or over the queries of an attention."""
+"""softmax over dimension 0."""
 
 import ast
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 from truestep.doctor.check import RISK, At, SourceCheck
-from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of
 from truestep.doctor.source.once import each_once
-from truestep.doctor.source.values import argument, is_call_of, last_operations, literal, value_origins
+from truestep.doctor.source.values import argument, literal, value_origins
 
-MAX_STEPS = 6  # from a product back to its scores
-_PRODUCTS = ("matmul", "bmm", "einsum")
-_MASKING = ("masked_fill", "masked_fill_", "mul", "div", "add")
-_DROPPING = operations(numbers="dropped")
 MAX_DEPTH = 3  # from a model to its last part
 _SOFTMAX = ("softmax", "log_softmax")
 _CHOOSING = ("argmax", "max", "topk")
@@ -24,10 +18,9 @@ _LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 
 
 class SoftmaxOverBatch(SourceCheck):
-    """The softmax of a model's outputs runs over dimension 0, the batch; or that of an attention over its queries.
+    """The softmax of a model's outputs runs over dimension 0, the batch.
 
-    Why: the examples of a batch compete with each other instead of the classes; the weights with which a query adds the
-    values up have no sum of 1.
+    Why: the examples of a batch compete with each other instead of the classes.
 
     Bad:
         log_probabilities = F.log_softmax(net(x), dim=0)
@@ -37,7 +30,7 @@ class SoftmaxOverBatch(SourceCheck):
         log_probabilities = F.log_softmax(net(x), dim=1)
         loss = F.nll_loss(log_probabilities, y)
 
-    Fix: dim=1 for outputs of shape (batch, classes), dim=-1 where classes, or the keys of an attention, come last.
+    Fix: dim=1 for outputs of shape (batch, classes), dim=-1 where classes come last.
 
     Evidence: the plain form of row 37 of docs/mistakes.md; bed R: 0 true, 2 false.
     """
@@ -58,19 +51,6 @@ class SoftmaxOverBatch(SourceCheck):
             yield At(
                 softmax, "The softmax runs over dimension 0, and the class is chosen in dimension 1.", RISK
             )
-        for softmax in dict.fromkeys(_over_queries(module)):
-            yield At(
-                softmax, "The softmax runs over the queries, and the values are summed over the keys.", RISK
-            )
-
-
-@dataclass(frozen=True)
-class _Operand:
-    """One side of a product of two tensors that is summed over one axis of both."""
-
-    node: ast.expr
-    num_axes: int | None  # where that is known
-    summed: int  # which of its axes is: -1 is the last
 
 
 def _of_classes_chosen_later(module: SourceModule) -> Iterator[ast.Call]:
@@ -102,105 +82,6 @@ def _is_chosen_from(module: SourceModule, use: ast.expr) -> bool:
     )
     place += name == "topk"  # behind how many are taken
     return is_own and literal(module, argument(call, place, "dim")) == 1
-
-
-def _over_queries(module: SourceModule) -> Iterator[ast.Call]:
-    """Yield each softmax of scores that runs over another axis than that by which its result and the values are summed."""
-    calls = [
-        each
-        for each in module.all(ast.Call)
-        if method_of(each) in _PRODUCTS or last_part(each.func) in _PRODUCTS
-    ]
-    matrices = [each for each in module.all(ast.BinOp) if isinstance(each.op, ast.MatMult)]
-    products = {each: found for each in [*calls, *matrices] if (found := _operands(module, each))}
-    for operand in [each for found in products.values() for each in found]:
-        for softmax in _made_by(module, operand.node, is_scaled=False):
-            dim, scores = _softmax_of(module, softmax)
-            made = [products.get(each) for each in _made_by(module, scores)] if scores is not None else []
-            if dim is None or not made or not all(made):
-                continue
-            num_axes = operand.num_axes or next((each[0].num_axes for each in made if each), None)
-            if dim >= 0 and num_axes is not None:
-                dim -= num_axes
-            if dim < 0 and dim != operand.summed and isinstance(softmax, ast.Call):
-                yield softmax
-
-
-def _operands(module: SourceModule, node: ast.expr) -> list[_Operand]:
-    """Read `a @ b`, `torch.matmul(a, b)`, `a.bmm(b)` and `einsum("bqd,bkd->bqk", a, b)`."""
-    if isinstance(node, ast.BinOp):
-        if _is_trained(module, node.right):
-            return []
-        return [_Operand(node.left, _axes_by_transpose(module, node.right), -1)]
-    assert isinstance(node, ast.Call)
-    name, is_of_torch = (
-        last_part(node.func) or method_of(node),
-        (module.qualify(node.func) or "").startswith("torch."),
-    )
-    if name == "einsum":
-        return _operands_of_einsum(module, node) if is_of_torch else []
-    before = [node.func.value] if isinstance(node.func, ast.Attribute) and not is_of_torch else []
-    given = [*before, *node.args]
-    if len(given) != 2 or _is_trained(module, given[1]):
-        return []
-    return [_Operand(given[0], 3 if name == "bmm" else _axes_by_transpose(module, given[1]), -1)]
-
-
-def _operands_of_einsum(module: SourceModule, call: ast.Call) -> list[_Operand]:
-    equation, rest = literal(module, call.args[0]) if call.args else None, call.args[1:]
-    given = rest[0].elts if len(rest) == 1 and isinstance(rest[0], (ast.List, ast.Tuple)) else rest
-    if not isinstance(equation, str) or len(given) != 2 or "->" not in equation or "." in equation:
-        return []
-    sides, made = equation.replace(" ", "").split("->")
-    found = []
-    if len(set.intersection(*map(set, sides.split(",")))) < 2 or any(
-        _is_trained(module, each) for each in given
-    ):
-        return []  # nothing but what is summed is common: heads are mixed, and no values are weighed
-    for letters, node in zip(sides.split(","), given, strict=True):
-        summed = [place - len(letters) for place, each in enumerate(letters) if each not in made]
-        found += [_Operand(node, len(letters), summed[0])] if len(summed) == 1 else []
-    return found if len(found) == 2 else []
-
-
-def _is_trained(module: SourceModule, node: ast.expr) -> bool:
-    """Tell a parameter, by which heads are mixed or a result is projected, from the values of an attention."""
-    made = [*value_origins(module, node)]
-    is_weight = isinstance(node, ast.Attribute) and node.attr == "weight"
-    return is_weight or any(is_call_of(module, each, "torch.nn.Parameter") for each in made)
-
-
-def _axes_by_transpose(module: SourceModule, node: ast.expr) -> int | None:
-    """Return 3 for `k.transpose(1, 2)`: it exchanges the last two axes."""
-    for each in value_origins(module, node):
-        if isinstance(each, ast.Call) and method_of(each) == "transpose":
-            axes = [literal(module, axis) for axis in each.args]
-            if axes and all(isinstance(axis, int) and axis >= 0 for axis in axes):
-                return 1 + max(int(axis) for axis in axes)
-    return None
-
-
-def _made_by(module: SourceModule, node: ast.expr, *, is_scaled: bool = True) -> list[ast.expr]:
-    """Return what a value is made by, past dropout, and past scales and masks: those may give weights another sum."""
-
-    def behind(each: ast.expr) -> list[ast.expr]:
-        if isinstance(each, ast.Call) and each.args and last_operations(module, each) <= _DROPPING:
-            return each.args[:1]
-        if isinstance(each, (ast.Name, ast.Attribute)):
-            return [made for made in value_origins(module, each) if made is not None and made is not each]
-        return _before_scaling(module, each) if is_scaled else []
-
-    return [each for each in each_once([node], behind, MAX_STEPS) if not behind(each)]
-
-
-def _before_scaling(module: SourceModule, node: ast.expr) -> list[ast.expr]:
-    """Return what is scaled or masked, be it in a function of the program."""
-    if isinstance(node, ast.BinOp):
-        return [node.left] if isinstance(node.op, (ast.Mult, ast.Div, ast.Add, ast.Sub)) else []
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and method_of(node) in _MASKING:
-        return [node.func.value]
-    target = module.functions.target(node) if isinstance(node, ast.Call) else None
-    return module.functions.results(target) if target is not None else []
 
 
 def _softmax_of(module: SourceModule, node: ast.expr) -> tuple[int | None, ast.expr | None]:

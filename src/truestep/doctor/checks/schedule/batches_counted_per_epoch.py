@@ -2,14 +2,31 @@
 """A schedule in batches that is stepped per epoch; one in epochs that is stepped per batch."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
 from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.libraries import TRAINERS, is_switched
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.schedules import configured_schedules, counted_in_batches, lengths_of
-from truestep.doctor.source.values import constant, value_origins
+from truestep.doctor.source.names import given_to, last_part, walk
+from truestep.doctor.source.values import argument, constant, literal, value_origins
+
+# by the end of a schedule's name: position and name of its length
+_LENGTHS = {
+    "CosineAnnealingLR": (1, "T_max"),
+    "LinearLR": (3, "total_iters"),
+    "PolynomialLR": (1, "total_iters"),
+    "OneCycleLR": (2, "total_steps"),
+    "_with_warmup": (2, "num_training_steps"),
+}
+# nobody would give their length in epochs
+_BY_KIND = ("OneCycleLR", "CyclicLR", "with_warmup")
+_STEPS = re.compile(r"(^|_)(steps?|iters?|iterations?|batch(es)?)(_|$)", re.IGNORECASE)
+_BATCHES = ("estimated_stepping_batches", "num_training_batches")  # attributes of Lightning's trainer
+_OWN = ("automatic_optimization", "lr_scheduler_step")  # then the user steps it
+_FAR = 5  # times the number of epochs: nobody gives a length in epochs of which so little is seen
 
 
 class BatchesCountedPerEpoch(SourceCheck):
@@ -45,17 +62,76 @@ class BatchesCountedPerEpoch(SourceCheck):
     words = ("configure_optimizers", "lr_scheduler", "_schedule")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report what configure_optimizers returns, if its schedule counts batches by its length or its kind."""
-        for given, scheduler, interval in configured_schedules(module):
-            severity = _counts(module, scheduler) if interval == "epoch" else None
-            if severity is not None:
-                name = ast.unparse(scheduler.func).rsplit(".", 1)[-1]
+        """Report what configure_optimizers returns, if a schedule in it counts batches by its length or its kind."""
+        for owner in module.kinds.classes_of("lightning module"):
+            function = module.classes.method(owner, "configure_optimizers")
+            is_own = function is not None and module.enclosing(function, ast.ClassDef) is owner
+            if function is None or not is_own or any(is_switched(module, owner, each) for each in _OWN):
+                continue
+            calls = [each for each in module.inside(function, ast.Call) if module.kind(each) == "scheduler"]
+            told = {each: found for each in calls if (found := _counts(module, each)) is not None}
+            returns = module.functions.returns(function)
+            if told and returns and "interval" not in ast.unparse(function):
+                name = last_part(next(iter(told)).func)
                 text = (
                     f'{name} counts batches, and Lightning steps it once per epoch: "interval" is not "step".'
                 )
-                yield At(given, text, severity)
+                yield At(returns[-1], text, BUG if BUG in told.values() else RISK)
         yield from _epochs_stepped_per_batch(module)
         yield from _batches_stepped_per_epoch(module)
+
+
+def _counts(module: SourceModule, scheduler: ast.Call) -> Severity | None:
+    """Return how certain it is that a schedule counts batches: by what its length is made of, names, or its kind."""
+    given = [each for each in given_to(scheduler) if module.kind(each) != "optimizer"]
+    parts = [part for each in given for part in _with_origins(module, each)]
+    nodes = [node for each in parts for node in walk(each)]
+    words = [last_part(each) for each in nodes if isinstance(each, (ast.Name, ast.Attribute))]
+    lengths = [each for each in nodes if _is_length_of_loader(module, each)]
+    if any(_is_divisor(module, each) for each in lengths):
+        return None
+    if lengths or any(each in _BATCHES for each in words):
+        return BUG
+    if (
+        any("epoch" in each.lower() for each in words)
+        or constant(argument(scheduler, None, "steps_per_epoch")) == 1
+    ):
+        return None
+    is_named = any(_STEPS.search(each) for each in words) or last_part(scheduler.func).endswith(_BY_KIND)
+    return RISK if is_named or _is_beyond_the_epochs(module, nodes) else None
+
+
+def _with_origins(module: SourceModule, given: ast.expr) -> list[ast.AST]:
+    """Return an argument, what its names stand for, and the function that it is, or that makes it."""
+    names = [each for each in walk(given) if isinstance(each, (ast.Name, ast.Attribute))]
+    functions = [module.functions.named(each) for each in names]
+    functions += [module.functions.target(given)] if isinstance(given, ast.Call) else []
+    inner = [
+        each for function in functions if function is not None for each in module.inside(function, ast.Name)
+    ]
+    made = [each for name in [*names, *inner] for each in module.definitions(name)]
+    return [each for each in (given, *functions, *made) if each is not None]
+
+
+def _is_length_of_loader(module: SourceModule, node: ast.AST) -> bool:
+    is_length = isinstance(node, ast.Call) and last_part(node.func) == "len" and len(node.args) == 1
+    return is_length and module.kind(node.args[0]) == "loader"
+
+
+def _is_divisor(module: SourceModule, node: ast.AST) -> bool:
+    above = module.parents[node]
+    return (
+        isinstance(above, ast.BinOp) and isinstance(above.op, (ast.Div, ast.FloorDiv)) and above.right is node
+    )
+
+
+def _is_beyond_the_epochs(module: SourceModule, nodes: list[ast.AST]) -> bool:
+    """Tell a number that the epochs of the program's trainer never come near to."""
+    trainers = [(file, call) for file in module.program.linked for call in file.calls(*TRAINERS)]
+    given = [literal(file, argument(call, None, "max_epochs")) for file, call in trainers]
+    epochs = max((each for each in given if isinstance(each, int) and each > 0), default=None)
+    numbers = [each.value for each in nodes if isinstance(each, ast.Constant) and isinstance(each.value, int)]
+    return epochs is not None and any(each >= _FAR * epochs for each in numbers)
 
 
 def _epochs_stepped_per_batch(module: SourceModule) -> Iterator[At]:
@@ -69,11 +145,12 @@ def _epochs_stepped_per_batch(module: SourceModule) -> Iterator[At]:
             around = _loops_of_batches(trace, step)
             epochs = _times(around[0]) if around is not None else None
             named = _same_text(module, epochs) if epochs is not None else frozenset()
-            if any(named and named == _same_text(module, each) for each in lengths_of(module, made)):
+            length = _length_of(made)
+            if named and length is not None and named == _same_text(module, length):
                 told.add(step.node)
-                length = ast.unparse(epochs) if epochs is not None else ""
+                number = ast.unparse(epochs) if epochs is not None else ""
                 name = ast.unparse(made.func).rsplit(".", 1)[-1]
-                text = f"{name} is given {length}, the number of epochs, and is stepped in every batch."
+                text = f"{name} is given {number}, the number of epochs, and is stepped in every batch."
                 yield At(step.node, text, RISK)
 
 
@@ -86,12 +163,12 @@ def _batches_stepped_per_epoch(module: SourceModule) -> Iterator[At]:
         ]
         for step, call in made:
             beside = [each for each, other in made if other is call and len(each.loops()) != 1]
-            if beside or step.node in told or not counted_in_batches(module, call):
+            if beside or step.node in told or _counts(module, call) is not BUG:
                 continue
             if _is_behind_an_epoch(trace, step):
                 told.add(step.node)
                 name = ast.unparse(call.func).rsplit(".", 1)[-1]
-                text = f"{name} is given the number of all batches, and is stepped once per epoch: the rate stays near its beginning."
+                text = f"{name} is given the number of all batches, and is stepped once per epoch: the rate hardly moves."
                 yield At(step.node, text, RISK)
 
 
@@ -102,6 +179,13 @@ def _is_behind_an_epoch(trace: Trace, step: TraceEvent) -> bool:
         return False
     updates = trace.within(step.path[: loops[0] + 1], "step")
     return bool(updates) and all(len(each.loops()) == 2 for each in updates)
+
+
+def _length_of(made: ast.Call) -> ast.expr | None:
+    """Return the length that a schedule is given."""
+    name = last_part(made.func)
+    given = [argument(made, *place) for end, place in _LENGTHS.items() if name.endswith(end)]
+    return given[0] if given else None
 
 
 def _maker_of(module: SourceModule, step: TraceEvent) -> ast.Call | None:
@@ -153,9 +237,3 @@ def _same_text(module: SourceModule, node: ast.expr) -> frozenset[str]:
         f"{id(each)}" if isinstance(each, ast.Constant) else ast.unparse(each).removeprefix("self.")
         for each in found
     )
-
-
-def _counts(module: SourceModule, scheduler: ast.Call) -> Severity | None:
-    """Return how certain it is that a schedule counts batches."""
-    counted = counted_in_batches(module, scheduler)
-    return None if counted is None else BUG if counted else RISK

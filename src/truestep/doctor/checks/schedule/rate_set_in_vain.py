@@ -6,9 +6,9 @@ import difflib
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, given_to, walk
+from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
@@ -18,7 +18,7 @@ from truestep.doctor.source.rewriting import (
     replaced,
     text_of,
 )
-from truestep.doctor.source.values import argument, constant, seen_through
+from truestep.doctor.source.values import constant
 
 NAMES = ("lr", "learning_rate", "weight_decay", "momentum")
 _ALIKE = 0.8  # of two names of attributes
@@ -70,7 +70,6 @@ class RateSetInVain(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report an assignment to such an attribute, or item of `defaults`, of an optimizer."""
         yield from _in_a_copy(module)
-        yield from _written_over(module)
         yield from _to_no_groups(module)
         statements: list[ast.Assign | ast.AugAssign] = [*module.all(ast.Assign), *module.all(ast.AugAssign)]
         for statement in statements:
@@ -161,77 +160,6 @@ def _in_a_copy(module: SourceModule) -> Iterator[At]:
             isinstance(loop.target, ast.Name) and dotted(each.value) == loop.target.id for each in written
         ):
             yield At(over, "state_dict() gives copies of the groups: no step reads what is written there.")
-
-
-def _written_over(module: SourceModule) -> Iterator[At]:
-    """Report an optimizer that is given a setting as its rate, where each step writes one that does not ask for it."""
-    for loop in module.all(ast.For):
-        over = loop.iter
-        if not (
-            isinstance(over, ast.Attribute) and over.attr == "param_groups" and _writes_rate(module, loop)
-        ):
-            continue
-        scope = module.scope(loop)
-        owner = (
-            module.enclosing(loop, ast.ClassDef) if (dotted(over.value) or "").startswith("self.") else None
-        )
-        reader: ast.AST = owner or scope
-        if isinstance(reader, ast.Module) or _asks_for_rate(reader, loop):
-            continue
-        for call, given in _optimizers_given(module, over.value, owner, scope):
-            rate = argument(given, 1, "lr")
-            name = dotted(rate) if rate is not None else None
-            last = (name or "").rpartition(".")[2]
-            handed = {part for each in [*call.args, *call.keywords] for part in map(dotted, walk(each))}
-            if name is not None and name not in handed and last not in _names_in(reader):
-                text = f"lr={name} has no effect: line {loop.lineno} writes another rate that does not ask for it."
-                yield At(given, text, RISK)
-
-
-def _writes_rate(module: SourceModule, loop: ast.For) -> bool:
-    """Tell a loop over groups that does no more than give each a rate, whatever else holds."""
-    node = loop.body[0] if len(loop.body) == 1 else None
-    target = node.targets[0] if isinstance(node, ast.Assign) else None
-    is_rate = isinstance(target, ast.Subscript) and constant(target.slice) == "lr"
-    above = module.parents[loop]
-    return is_rate and isinstance(above, ast.FunctionDef)
-
-
-def _asks_for_rate(reader: ast.AST, loop: ast.For) -> bool:
-    """Tell whether a function or class reads a rate out of groups or defaults, or returns early."""
-    for each in walk(reader):
-        read = each.slice if isinstance(each, ast.Subscript) and isinstance(each.ctx, ast.Load) else None
-        if constant(read) in ("lr", "initial_lr", "base_lr"):
-            return True
-        if isinstance(each, ast.Attribute) and each.attr in ("defaults", "base_lrs"):
-            return True
-        if (
-            isinstance(each, ast.Return)
-            and each.lineno < loop.lineno
-            and not isinstance(reader, ast.ClassDef)
-        ):
-            return True
-    return False
-
-
-def _optimizers_given(
-    module: SourceModule, groups_of: ast.expr, owner: ast.ClassDef | None, scope: ast.AST
-) -> Iterator[tuple[ast.Call, ast.Call]]:
-    """Yield the calls that hand an optimizer of torch's to a function or a class, with where it was made."""
-    for file in module.program.linked:
-        for call in file.all(ast.Call):
-            if owner is not None:
-                is_meant = file.classes.named(call.func) is owner
-            else:
-                is_meant = isinstance(groups_of, ast.Name) and file.functions.target(call) is scope
-            for each in given_to(call) if is_meant else ():
-                made = seen_through(file, each)
-                if isinstance(made, ast.Call) and file.kind(made) == "optimizer":
-                    yield call, made
-
-
-def _names_in(node: ast.AST) -> set[str]:
-    return {str(getattr(each, "attr", getattr(each, "id", getattr(each, "arg", "")))) for each in walk(node)}
 
 
 def _optimizer_of(target: ast.expr) -> ast.expr | None:

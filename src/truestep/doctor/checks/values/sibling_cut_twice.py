@@ -7,7 +7,6 @@ from collections.abc import Iterator, Sequence
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.arguments import parameters
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
 from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.uses import in_other_arms
 
@@ -18,7 +17,7 @@ class SiblingCutTwice(SourceCheck):
     """The same value is written twice, and the second time it is named after another value that stands beside it.
 
     Why: `y_train, y_test = split(x)` below `x_train, x_test = split(x)` is a copied line in which one name was left, so
-    the labels are the inputs. So is `{"steps": self.steps, "values": self.steps}`.
+    the labels are the inputs.
 
     Bad:
         def split(x, y, rows):
@@ -44,7 +43,6 @@ class SiblingCutTwice(SourceCheck):
         """Report the second of two such assignments, where its names are the first one's with a value in sight for the other."""
         if "numpy" not in module.text and not module.program.answer(mentions_torch):
             return  # what evaluates or loads beside a script often knows arrays alone
-        yield from _under_two_keys(module)
         for scope in (module.tree, *module.named_functions):
             first: dict[str, ast.Assign] = {}
             for node in module.directly_in(scope, ast.Assign):
@@ -66,44 +64,6 @@ class SiblingCutTwice(SourceCheck):
                         f"was {found[1]!r} meant?"
                     )
                     yield At(node, text, RISK)
-
-
-def _under_two_keys(module: SourceModule) -> Iterator[At]:
-    """Report `{"steps": self.steps, "values": self.steps}` where there is a `self.values`, and `dict(a=a, b=a)` beside a b."""
-    nodes: list[ast.Dict | ast.Call] = [*module.all(ast.Dict), *module.all(ast.Call)]
-    for node in nodes:
-        given = dict(_entries(node))
-        for key, value in given.items():
-            named = (each for each in ast.walk(value) if isinstance(each, ast.Name | ast.Attribute))
-            for place in named:
-                first = place.id if isinstance(place, ast.Name) else place.attr
-                is_same = first != key and first in given and ast.dump(given[first]) == ast.dump(value)
-                if is_same and _has_sibling(module, place, key, node):
-                    text = (
-                        f"{key!r} is given {ast.unparse(value)}, as {first!r} is: was its own {key!r} meant?"
-                    )
-                    yield At(value, text, RISK)
-
-
-def _entries(node: ast.Dict | ast.Call) -> Iterator[tuple[str, ast.expr]]:
-    if isinstance(node, ast.Call):
-        yield from ((each.arg, each.value) for each in node.keywords if each.arg is not None)
-        return
-    for key, value in zip(node.keys, node.values, strict=True):
-        if isinstance(key, ast.Constant) and isinstance(key.value, str):
-            yield key.value, value
-
-
-def _has_sibling(module: SourceModule, place: ast.Name | ast.Attribute, key: str, node: ast.expr) -> bool:
-    """Tell whether what is named after a key stands where the value comes from: in the same function, or the same object."""
-    if isinstance(place, ast.Name):
-        return _is_in_sight(module.scope(node), key, node)
-    owner = module.enclosing(node, ast.ClassDef)
-    is_own = isinstance(place.value, ast.Name) and place.value.id == "self"
-    if owner is None or not is_own:
-        return False
-    fields = [each.target for each in owner.body if isinstance(each, ast.AnnAssign)]
-    return key in module.classes.attributes(owner) or any(dotted(each) == key for each in fields)
 
 
 def _names(node: ast.Assign) -> list[str]:
