@@ -114,8 +114,10 @@ def _with_origins(module: SourceModule, given: ast.expr) -> list[ast.AST]:
 
 
 def _is_length_of_loader(module: SourceModule, node: ast.AST) -> bool:
-    is_length = isinstance(node, ast.Call) and last_part(node.func) == "len" and len(node.args) == 1
-    return is_length and module.kind(node.args[0]) == "loader"
+    match node:
+        case ast.Call(func=function, args=[given]) if last_part(function) == "len":
+            return module.kind(given) == "loader"
+    return False
 
 
 def _is_divisor(module: SourceModule, node: ast.AST) -> bool:
