@@ -24,7 +24,8 @@ class EvaluationNotRepeatable(Probe):
     """In eval mode the model gives different outputs for the same input.
 
     Why: something random ignores the mode (F.dropout without training=self.training, layers made in forward):
-    validation figures are noise.
+    validation figures are noise. A state that goes from batch to batch is left alone; an average that forward moves in
+    eval mode, too, is not.
 
     Bad:
         class Net(nn.Module):

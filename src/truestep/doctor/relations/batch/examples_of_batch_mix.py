@@ -25,7 +25,7 @@ class ExamplesOfBatchMix(StepRelation):
     """The gradient of a batch is not the mean of the gradients of its two halves.
 
     Why: an example's share of the gradient then depends on the others that happen to be in its batch, by a wrong
-    dimension or by broadcasting.
+    dimension or by broadcasting. It does not apply where it shows that examples are meant to meet.
 
     Bad:
         head = nn.Linear(4, 1)

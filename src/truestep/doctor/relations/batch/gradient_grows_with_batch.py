@@ -49,13 +49,14 @@ class GradientGrowsWithBatch(StepRelation):
         if apart.factor is not None:
             message = (
                 f"with every example twice the gradient is {apart.factor:.3g} times as large. "
-                "Is a sum over the batch meant?"
+                "Is a sum over the batch meant, with a rate that was chosen for this batch size?"
             )
         else:
             message = (
                 f"with every example twice the gradient of {apart.parameter} differs by "
                 f"{apart.difference:.1%}, others less: "
-                "terms of the loss are sums over the batch, others means. Is that meant?"
+                "terms of the loss are sums over the batch, others means. "
+                "Is that meant, with weights of the terms for this batch size?"
             )
         yield BrokenRelation(message, QUESTION, evidence=evidence)
 

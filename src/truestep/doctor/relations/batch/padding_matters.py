@@ -73,7 +73,8 @@ class PaddingMatters(StepRelation):
         said = "the step goes another way" if another_way else f"a gradient differs by {apart:.1%}"
         message = (
             f"item {found.mask} tells which positions are real, and with other values at the others, in "
-            f"{' and '.join(f'item {each}' for each in items)}, {said}: padding is trained on. Does the mask mean something else?"
+            f"{' and '.join(f'item {each}' for each in items)}, {said}: padding is trained on. "
+            "Does the mask tell of something else than padding?"
         )
         evidence = {"items": list(items), "mask": found.mask, "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)
@@ -97,7 +98,7 @@ class PaddingMatters(StepRelation):
         message = (
             f"with {MORE_POSITIONS} more positions of padding behind all sequences, in "
             f"{' and '.join(f'item {each}' for each in found.items)}, a gradient differs by {apart:.1%}: padding is trained on, "
-            "and a sequence gives another result beside longer ones. Is it meant to count?"
+            "and a sequence gives another result beside longer ones. Is padding meant to count, as a blank edge of an image may?"
         )
         evidence = {"items": list(found.items), "found": apart, "tolerance": tolerance}
         yield BrokenRelation(message, QUESTION, evidence=evidence)

@@ -56,7 +56,7 @@ class ConditionWithoutEffect(FollowedRelation):
             elif not self._matters(experiment, each):
                 message = (
                     f"the step is the same, to the bit, where this comparison by {sign} gives the opposite answer, though "
-                    "what it chooses counts. Are both branches the same value?"
+                    "what it chooses counts. Are both branches meant to give the same here?"
                 )
                 yield self.at(line, message, QUESTION, {"condition": sign})
 

@@ -47,6 +47,6 @@ class PairedWithItself(FollowedRelation):
         for line in [] if experiment.base.draws else found["doubled"]:
             message = (
                 "the two sides of a sum here are the same numbers, though each is computed for itself. "
-                "Is one of them meant to be of something else?"
+                "Is it meant to count twice, or is one of them to be of something else?"
             )
             yield self.at(line, message, QUESTION)

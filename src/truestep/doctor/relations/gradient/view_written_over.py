@@ -44,6 +44,7 @@ class ViewWrittenOver(FollowedRelation):
             if self.makes_a_difference(experiment, apart=line):
                 message = (
                     "this writes to a part of a tensor in place, and another part that overlaps it is read afterwards with "
-                    "what was written: with memory of its own the step is another one. Is a copy meant here?"
+                    "what was written: with memory of its own the step is another one. Is a running result meant, or should it "
+                    "write to a copy?"
                 )
                 yield self.at(line, message, QUESTION)
