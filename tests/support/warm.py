@@ -19,6 +19,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SOURCE = HERE.parents[1] / "src"
+STARTED: set[tuple] = set()
+"""The processes with more modules, by `windows` and these."""
 
 
 def paths() -> str:
@@ -39,14 +41,17 @@ def _text_of(file):
 def _server(windows: Path | None, loaded: str) -> socket.socket:
     """Start the process that the others are forked from, once; it ends with this one.
 
-    One more has `windows` on its path. One for modules that are `loaded` besides is forked from the one for all but the last.
+    One more has `windows` on its path. One for modules that are `loaded` besides is forked from the one that has most of the first
+    of them.
     """
     ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     if loaded:
-        *fewer, last = loaded.split()
-        asked = json.dumps({"also": [last]}).encode()
+        words = loaded.split()
+        has = next(n for n in reversed(range(len(words))) if not n or (windows, *words[:n]) in STARTED)
+        asked = json.dumps({"also": words[has:]}).encode()
         with theirs:
-            socket.send_fds(_server(windows, " ".join(fewer)), [asked], [theirs.fileno()])
+            socket.send_fds(_server(windows, " ".join(words[:has])), [asked], [theirs.fileno()])
+        STARTED.add((windows, *words))
         if not ours.recv(16):  # the number of that process
             raise RuntimeError("the process that another is to be forked from is gone")
         atexit.register(ours.close)
