@@ -178,6 +178,25 @@ def test_diff_of_a_run_that_was_resumed_with_one_that_was_not_compares_what_a_re
     assert "environment/torch" in call("diff", tmp_path / "straight", tmp_path / "other", status=1)
 
 
+def test_diff_shows_the_models_first_and_of_layers_what_differs(tmp_path):
+    for name, rate, width in (("a", 0.1, 3), ("b", 0.2, 4)):
+        layers = json.dumps({"": ["Net", {}], "0": ["Linear", {"in": "6", "out": str(width)}]})
+        state = {
+            "optimizers": {str(number): torch.full((2,), rate) for number in range(20)},
+            "settings": {"lr": rate, "layers": layers},
+            "modules": {"weight": torch.full((width,), rate)},
+        }
+        with CheckpointStore(tmp_path / name / "checkpoints") as store:
+            store.save(1, {"learners": {"net": state}})
+    lines = call("diff", tmp_path / "a", tmp_path / "b", status=1).splitlines()
+    assert lines[:3] == [
+        "reshaped  learners/net/modules/weight  float32 [3] -> float32 [4]",
+        "changed   learners/net/settings/lr  0.1 -> 0.2",
+        "changed   learners/net/settings/layers  0/1/out 3 -> 4",
+    ]
+    assert lines[-2] == "... and 4 more; --json has all"
+
+
 def test_diff_of_much_that_differs_shows_the_first_and_counts_the_rest(tmp_path):
     for name, value in [("a", 0.0), ("b", math.nan)]:
         with CheckpointStore(tmp_path / name / "checkpoints") as store:

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What changed between two states."""
 
+import json
 import math
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -114,7 +115,30 @@ def _changed(name: str, old: Any, new: Any) -> StateChange | None:
         return _changed_tensor(name, old, new)
     if type(old) is type(new) and (old == new or (old != old and new != new)):  # noqa: PLR0124 -- NaN is NaN
         return None
-    return StateChange(name, "changed", f"{_show(old)} -> {_show(new)}", max(map(_num_bytes, (old, new))))
+    detail = _changed_within(old, new) or f"{_show(old)} -> {_show(new)}"
+    return StateChange(name, "changed", detail, max(map(_num_bytes, (old, new))))
+
+
+def _changed_within(old: Any, new: Any) -> str:
+    """Return what differs within two texts of JSON, as a module's layers are kept; nothing for anything else."""
+    if not (isinstance(old, str) and isinstance(new, str) and old[:1] == new[:1] == "{"):
+        return ""
+    try:
+        before, after = _named_leaves(json.loads(old)), _named_leaves(json.loads(new))
+    except ValueError:
+        return ""
+    names = [name for name in before | after if before.get(name, _NOTHING) != after.get(name, _NOTHING)]
+    said = [
+        f"{name} {before.get(name, _NOTHING)} -> {after.get(name, _NOTHING)}" for name in names[:_MOST_WITHIN]
+    ]
+    return "; ".join(said + [f"{len(names) - _MOST_WITHIN} more"] * (len(names) > _MOST_WITHIN))
+
+
+def _named_leaves(tree: Any) -> dict[str, Any]:
+    return {saved_tensor_name(path): leaf for path, leaf in tree_leaves(tree)}
+
+
+_NOTHING, _MOST_WITHIN = "nothing", 4
 
 
 def _changed_tensor(name: str, old: Tensor, new: Tensor) -> StateChange | None:

@@ -3,11 +3,11 @@
 
 import warnings
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -33,6 +33,9 @@ from truestep.mirror.address import address_of
 from truestep.mirror.folder import CHECKPOINTS
 from truestep.mirror.reading import StoredFiles, read_run
 from truestep.report.listing import reportable_runs_in
+
+if TYPE_CHECKING:
+    from truestep.checkpoints.compare import StateChange
 
 app = typer.Typer(
     cls=NamedCommands,
@@ -106,11 +109,9 @@ def show(run: Run, which: Which = None, as_json: Json = False) -> None:
         _print_json({**_entry(checkpoint), "contents": values})
         return
     created, reason, size, state = _row(checkpoint)[1:5]
-    _print(f"{checkpoint.name}  {reason}, {state}, {size}, {created}")
-    for name, metric in checkpoint.metrics.items():
-        _print(f"  {name}={_number(metric)}")
-    for name, value in _without_long_lists(values).items():
-        _print(f"  {name}  {value}")
+    metrics = (f"  {name}={_number(metric)}" for name, metric in checkpoint.metrics.items())
+    held = (f"  {name}  {value}" for name, value in _without_long_lists(values).items())
+    screen.show_lines([f"{checkpoint.name}  {reason}, {state}, {size}, {created}", *metrics, *held])
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints diff runs/a runs/b")
@@ -137,13 +138,21 @@ def diff(
         paths = {"first": before, "second": after}
         _print_json({**paths, **found.to_dict()})
     else:
-        for change in found.changes[:LONG_LIST]:
-            _print(str(change))
-        if left := found.changes[LONG_LIST:]:
-            _print(f"... and {len(left)} more; --json has all")
-        _print(str(found))
+        screen.show_lines([*_shown_changes(found.changes), str(found)])
     if found.changes:
         raise typer.Exit(EXIT_FAILED)
+
+
+def _shown_changes(changes: "Sequence[StateChange]") -> list[str]:
+    """Return the lines of changes: of the models first, then of values, as settings, then of optimizers; of each kind some."""
+    kinds: list[list[str]] = [[], [], []]
+    for each in changes:
+        kinds[0 if "/modules/" in each.name else 1 if not each.differing_bytes else 2].append(str(each))
+    shown = [
+        kind[:LONG_LIST] + [f"... and {len(kind) - LONG_LIST} more; --json has all"] * (len(kind) > LONG_LIST)
+        for kind in kinds
+    ]
+    return [line for kind in shown for line in kind]
 
 
 @app.command(epilog=f"{EXAMPLE}truestep checkpoints export runs/digits weights.safetensors")

@@ -66,7 +66,8 @@ PANELS: dict[str, tuple[str, ...]] = {
 }
 
 WHAT_NEXT = """\
-Truestep finds silent mistakes in PyTorch training code, and trains with steps that are exact.
+Truestep finds silent mistakes in PyTorch training code, and trains with steps
+that are exact.
 
 Find mistakes in code you have
   truestep read train.py           reads it: nothing is run
@@ -75,11 +76,11 @@ Find mistakes in code you have
 
 Train
   truestep train digits            a first training, on any machine
-  truestep runs                    lists your runs: running, finished, stopped, best value
+  truestep runs                    lists your runs: state and best value
   truestep report runs/a runs/b    compares two of them on one page
 
 Look at the machine
-  truestep env                     says what is wrong with torch, CUDA or Python here
+  truestep env                     says what is wrong with torch, CUDA or Python
   truestep gpus                    shows which GPU is free
 
 truestep --help lists all commands, truestep COMMAND --help explains one.

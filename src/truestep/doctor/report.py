@@ -94,7 +94,7 @@ class WatchedRunReport:
         read = {
             each.code
             for each in source_checks()
-            if topic_of(each) == "evaluation" and selection.wants(each.code)
+            if topic_of(type(each)) == "evaluation" and selection.wants(each.code)
         }
         found = sorted(read & {each.code for each in self.findings})
         codes = ", ".join(sorted(read - {*found}))

@@ -35,7 +35,7 @@ def ask_others_when_pickled(mesh: Any, world: World) -> None:
     from torch.distributed.tensor import DTensor
 
     _worlds[mesh] = world
-    copyreg.pickle(DTensor, _reduced)  # type: ignore[arg-type]
+    copyreg.pickle(DTensor, _reduced)
 
 
 def _reduced(tensor: Any) -> Any:
@@ -46,7 +46,7 @@ def _reduced(tensor: Any) -> Any:
     ):  # once, until the ranks meet again
         _refuse_part_alone(world, tensor)
         _asked[world] = world.num_begun
-    return Tensor.__reduce_ex__(tensor, 2)
+    return Tensor.__reduce_ex__(tensor, 2)  # type: ignore[no-untyped-call]
 
 
 def _refuse_part_alone(world: World, tensor: Any) -> None:
@@ -73,7 +73,7 @@ def _files_of_others(world: World, file: str | None) -> list[str | None] | None:
         # written and read at once: rank 0, which may hold the store, ends soon where this is behind the loop
         found, signs = ask_rank_store(lambda: notes.pickles(world.num_begun, file), WAITS_SECONDS)
         if None not in found:
-            return [each[0] for rank, each in enumerate(found) if rank != world.rank]
+            return [each[0] for rank, each in enumerate(found) if rank != world.rank and each is not None]
         if notes.gone() or any(sign.meeting > world.num_begun for sign in signs):
             return None
         time.sleep(0.05)

@@ -3,6 +3,7 @@
 
 from typing import TYPE_CHECKING, Any
 
+from truestep.core.breakable import BreakableName
 from truestep.core.rich_names import Group, RenderableType, Table, Text
 from truestep.core.wording import byte_size, counted, short_number
 
@@ -42,7 +43,7 @@ def _cells(layer: "Layer", summary: "Summary", *, is_timed: bool) -> list[Render
         title.append(f" {counted(layer.num_calls, 'call')}" if layer.num_calls else " not called", "yellow")
     is_counted = layer.num_parameters and not layer.same_as
     cells: list[RenderableType] = [
-        title,
+        BreakableName(title, 2 * layer.depth + 2),
         _shapes(layer.output_shapes),
         f"{layer.num_parameters:,}" if is_counted else "-",
         f"{layer.num_parameters / max(1, summary.num_parameters):.1%}" if is_counted else "-",
