@@ -78,7 +78,7 @@ def read(
     A comment `# truestep: ignore[CODE]` on a line, or on its own above it, hides a finding.
     The table tool.truestep of pyproject.toml may hold select, ignore, exclude, baseline and preview.
 
-    The exit status is 2 if a file can't be read, else 1 with findings at or above --fail-on, else 0.
+    The exit status is 2 if a file can't be read or a folder holds none, else 1 with findings at or above --fail-on, else 0.
     """
     output = ReadOutput.JSON if as_json else output
     if diff and (make_fixes or output is not ReadOutput.TEXT):
@@ -104,6 +104,10 @@ def read(
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
     _show(reading, fixed, output, show_abstentions, paths)
+    if not reading.num_files and not selection.exclude and all(path.is_dir() for path in paths):
+        raise typer.Exit(
+            EXIT_USAGE
+        )  # where the configuration leaves nothing out
     raise typer.Exit(EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on))
 
 
