@@ -265,7 +265,29 @@ def test_a_launch_in_no_process_is_refused(run, options, tmp_path):
 
 
 def test_a_word_where_a_number_is_taken_is_refused_in_words(run):
-    assert "--last: It takes a whole number." in run("checkpoints", "prune", ".", "--last", "two").stderr
+    told = run("checkpoints", "prune", ".", "--last", "two").stderr
+    assert "--last: It takes a whole number, and 'two' is none." in told
+    assert (
+        "--steps: It takes a whole number, and '2.5' is none."
+        in run("doctor", "--steps", "2.5", "x.py").stderr
+    )
+
+
+@pytest.mark.parametrize("option", ["--checkpoint", "--which", "--step"])
+def test_a_checkpoint_to_show_stands_behind_its_run(run, option):
+    told = run("checkpoints", "show", "runs/a", option, "best").stderr
+    assert f"There is no option '{option}' here." in told
+    assert "truestep checkpoints show runs/digits 400" in told
+
+
+@pytest.mark.parametrize(
+    ("written", "meant"), [("zerograd", "zero grad"), ("ZeroGrad", "zero grad"), ("batchnorm", "batch norm")]
+)
+def test_words_of_a_check_that_are_written_as_one_are_parted(run, written, meant):
+    ended = run("checks", written)
+    assert ended.returncode == 0 or f"Did you mean `truestep checks {meant}`?" in ended.stderr
+    assert run("checks", *meant.split()).returncode == 0
+    assert "Did you mean" not in run("checks", "qqqq").stderr
 
 
 @pytest.mark.parametrize(

@@ -89,11 +89,26 @@ def test_nothing_found_says_what_else_there_is(folder):
 def test_a_folder_with_nothing_to_read_is_not_called_clean(folder):
     (folder / "train,1.py").unlink()
     (folder / "train.txt").write_text(FAULTY)
-    assert call().exit_code == 2
-    assert call().stdout == (
-        "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
-        "Name a script, or a folder of them: truestep read train.py\n"
-    )
+    for given in ([], [folder], [folder, folder]):
+        ended = call(*given)
+        assert ended.stdout == (
+            "There is nothing to read here: no .py, .ipynb or Markdown file.\n"
+            "Name a script, or a folder of them: truestep read train.py\n"
+        )
+        assert ended.exit_code == 2
+
+
+def test_a_folder_of_which_all_is_left_out_ends_well(folder):
+    (folder / "pyproject.toml").write_text('[tool.truestep]\nexclude = ["train*"]\n')
+    assert call().exit_code == 0
+
+
+@pytest.mark.parametrize("line", ["def f(:", "if x = 1:", "  return", "print 'a'", "for i in range(3)"])
+def test_a_file_that_is_no_python_is_named_with_its_line(folder, line):
+    (folder / "train,1.py").write_text(f"import torch\n{line}\n    pass\n")
+    told = " ".join(call().stdout.split())
+    assert "train,1.py not read: " in told
+    assert f": {line.strip()}" in told
 
 
 @pytest.mark.parametrize("given", [["runs"], ["runs/a"], ["runs/a", "runs/b"], []])

@@ -152,6 +152,28 @@ def test_nothing_is_said_of_a_right_program(library, num_accumulated, schedule):
     assert said_of(written(library, num_accumulated, schedule)) == set()
 
 
+BEHIND = {
+    "its own": ("accelerator.backward(loss)", None),
+    "plain": ("loss.backward()", "Write accelerator.backward(loss)."),
+    "without a name": (
+        "F.cross_entropy(net(x), y).backward()",
+        "Write accelerator.backward(F.cross_entropy(net(x), y)).",
+    ),
+    "among others": ("with torch.enable_grad(): loss.backward()", "Write accelerator.backward(loss)."),
+    "divided by hand": ("(loss / 3).backward()", None),
+}
+
+
+@pytest.mark.parametrize("name", BEHIND)
+def test_the_backward_that_accelerate_divides_is_named(name):
+    line, told = BEHIND[name]
+    whole = "accelerator.backward(F.cross_entropy(net(x), y))"
+    text = written("accelerate", 3).replace(whole, f"loss = F.cross_entropy(net(x), y)\n            {line}")
+    found = [each.message for each in read_text(text).findings if each.code == "GRAD005"]
+    assert len(found) == (told is not None), found
+    assert all(each.endswith(told) for each in found), found
+
+
 @pytest.mark.parametrize("num_accumulated", [1, 3])
 def test_gradients_that_accelerate_never_clears_are_named(num_accumulated):
     text = written("accelerate", num_accumulated).replace("            optimizer.zero_grad()\n", "")

@@ -1,9 +1,12 @@
 # SPDX-License-Identifier: Apache-2.0
 """Calls that users of an hour wrote and that got a raw error or a wrong remedy: each is answered with the line to write."""
 
+import contextlib
 import copy
+import gc
 import json
 import re
+from collections import deque
 
 import pytest
 import torch
@@ -179,3 +182,87 @@ def test_what_is_not_kept_yet_and_what_a_loading_returns_say_what_to_write(tmp_p
     loaded = ts.load_weights(nn.Linear(1, 1), nn.Linear(1, 1).state_dict())
     with pytest.raises(ts.OptionError, match=r"ts\.load_weights\(net, source\) on a line of its own"):
         loaded(torch.ones(1, 1))
+
+
+def kept(run, habit, value):
+    match habit:
+        case "set":
+            run.state["buf"] = value
+        case "default":
+            run.state.setdefault("buf", value)
+        case "updated":
+            run.state.update(buf=value)
+        case "updated by a dict":
+            run.state.update({"buf": value})
+
+
+@pytest.mark.parametrize("habit", ["set", "default", "updated", "updated by a dict"])
+def test_what_no_checkpoint_takes_is_refused_where_it_is_set(tmp_path, habit):
+    run = ts.Run(tmp_path, device="cpu", progress=False)
+    for value in (deque([1]), {1, 2}, nn.Linear(1, 1)):
+        with pytest.raises(ts.CheckpointError, match=r"run\.state\['buf'\] is "):
+            kept(run, habit, value)
+    assert run.state == {}
+    for value in ([1], {"a": (1, 2)}, torch.ones(2), None, 3.0):
+        kept(run, habit, value)
+        assert run.state.pop("buf") is value
+
+
+def trained(folder, module, **named):
+    run = ts.Run(folder, device="cpu", progress=False, doctor=False)
+    net = run.learner(module, lambda p: torch.optim.SGD(p, lr=0.1), **named)
+    data = run.data((INPUTS, LABELS), batch_size=6)
+    for _ in run.epochs(1):
+        for batch in run.batches(data):
+            net.update(lambda b: F.cross_entropy(net(b[0]), b[1], reduction="none"), batch)
+    run.close()
+
+
+def test_another_class_of_the_module_is_another_name_of_the_learner(tmp_path):
+    class Head(nn.Linear):
+        pass
+
+    trained(tmp_path, nn.Linear(4, 2))
+    with pytest.raises(ts.CheckpointError, match=r"makes 'head', called so by the class.*name='linear'\)"):
+        trained(tmp_path, Head(4, 2))
+    with pytest.raises(ts.CheckpointError, match="There are: net"):
+        trained(tmp_path, nn.Linear(4, 2), name="net")
+    trained(tmp_path, Head(4, 2), name="linear")
+
+
+def make():
+    return nn.Linear(4, 2)
+
+
+@pytest.mark.parametrize("given", [make, lambda: nn.Linear(4, 2)])
+def test_a_function_that_makes_the_module_is_to_be_called(tmp_path, given):
+    run = ts.Run(tmp_path, device="cpu", progress=False)
+    with pytest.raises(
+        ts.OptionError, match=r"got a function, which is not called here: .*net = make_net\(\)"
+    ):
+        run.learner(given, lambda p: torch.optim.SGD(p, lr=0.1))
+    run.learner(given(), lambda p: torch.optim.SGD(p, lr=0.1))
+
+
+def left(folder, spoil):
+    training = Training(folder)
+    training.run.state["seen"] = []
+    for _ in training.run.epochs(2):
+        for batch in training.run.batches(training.data):
+            training.net.update(training.loss, batch)
+            if spoil:
+                training.run.state["seen"].append(deque([1]))
+            raise ValueError("of the user's")
+
+
+@pytest.mark.parametrize("spoil", [False, True])
+def test_a_run_that_a_caught_exception_lets_go_of_is_said_in_one_line(tmp_path, capfd, spoil):
+    with contextlib.suppress(ValueError):
+        left(tmp_path, spoil)
+    gc.collect()
+    told = capfd.readouterr().err
+    assert "the process ended" not in told
+    assert "Traceback" not in told
+    assert (
+        "the run could not be saved when it ended: run.state['seen'][0] is a collections.deque" in told
+    ) is spoil

@@ -104,8 +104,8 @@ def read(
     if new_baseline is not None:
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
     _show(reading, fixed, output, show_abstentions, paths)
-    # what a pre-commit hook names may all be excluded
-    is_in_vain = not reading.num_files and all(path.is_dir() for path in paths)
+    # what a pre-commit hook names, or the configuration leaves, may all be excluded
+    is_in_vain = not reading.num_files and not selection.exclude and all(path.is_dir() for path in paths)
     status = EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on)
     raise typer.Exit(EXIT_USAGE if is_in_vain else status)
 

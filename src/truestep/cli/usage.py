@@ -41,11 +41,16 @@ _COMMANDS = {
 _IN_PROCESSES = (
     "Each process is watched by a doctor of its own: torchrun --nproc-per-node 2 -m truestep doctor train.py"
 )
+_CHOOSING = ("--checkpoint", "--which", "--step", "--name", "--best", "--newest")
 _OPTIONS = {
     ("doctor", "--fix"): "Changes are made where code is read: truestep read --fix train.py",
     ("doctor", "--diff"): "Changes are shown where code is read: truestep read --diff train.py",
     **dict.fromkeys((("env", "--gpu"), ("env", "--gpus")), "Write: truestep gpus"),
     **{("doctor", each): _IN_PROCESSES for each in ("--processes", "--nproc-per-node", "--nproc_per_node")},
+    **{
+        ("show", each): "A checkpoint stands behind its run: truestep checkpoints show runs/digits 400"
+        for each in _CHOOSING
+    },
     ("read", "--steps"): "Reading runs nothing: truestep doctor --steps 50 train.py",
 }
 
@@ -104,7 +109,7 @@ def _wrong(error: Any, context: Any) -> str:
     if match := re.fullmatch(
         r"Invalid value for '?([^':]+)'?(?: / '[^']+')*: (?:Value error, )?(.*)", message, re.DOTALL
     ):
-        return f"{match[1]}: {_with_nearest(match[2])}"
+        return f"{match[1]}: {_with_nearest(match[2], _given(error))}"
     return message
 
 
@@ -165,12 +170,19 @@ def _long_names(option: Any) -> list[str]:
     return [name for name in (*option.opts, *option.secondary_opts) if name.startswith("--")]
 
 
-def _with_nearest(message: str) -> str:
+def _given(error: Any) -> str:
+    """Return what was written for a value, as the validation that refused it knows it; nothing where none says."""
+    refused = error.__cause__ or error.__context__
+    found = refused.errors() if callable(getattr(refused, "errors", None)) else []
+    return repr(found[0]["input"]) if found else ""
+
+
+def _with_nearest(message: str, given: str) -> str:
     """Name the nearest of the values that an option takes; other messages stay as they are."""
     if match := re.fullmatch(r"Input should be (greater|less) than or equal to (\S+)", message):
         return f"It takes a number of at {'least' if match[1] == 'greater' else 'most'} {match[2]}."
     if "valid integer" in message or "valid number" in message:
-        return f"It takes a {'whole ' if 'integer' in message else ''}number."
+        return f"It takes a {'whole ' if 'integer' in message else ''}number{f', and {given} is none' * bool(given)}."
     value, known, *_ = [*message.split(" is not one of "), ""]
     if not known:
         return message

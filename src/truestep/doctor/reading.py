@@ -28,7 +28,8 @@ class SourceReading:
 
     def lose(self, path: str, error: Exception) -> None:
         """Note a file that can't be read."""
-        self.unreadable.append((path, f"{type(error).__name__}: {error}"))
+        written = (getattr(error, "text", None) or "").strip()  # of a SyntaxError: its line
+        self.unreadable.append((path, f"{type(error).__name__}: {error}{f': {written}' if written else ''}"))
         self.lost_files.append(path)
 
     def worst(self) -> Severity | None:

@@ -4,6 +4,7 @@
 import re
 from collections.abc import Callable, Sequence
 from difflib import get_close_matches
+from itertools import product
 
 from truestep.core.errors import did_you_mean
 from truestep.doctor.catalogue import checks, topic_of
@@ -30,6 +31,8 @@ def no_such_check(text: str) -> str:
     said = f"There is no check {text!r}."
     if (code := _code_with_zeros(text)) in checks():
         return f"{said} Did you mean `truestep checks {code}`? `truestep checks` lists all."
+    if parted := _parted(text):
+        return f"{said} Did you mean `truestep checks {parted}`? `truestep checks` lists all."
     known = {word for check in checks().values() for word in _words(_headline(check))}
     close = [get_close_matches(word, known, n=1, cutoff=0.7) or [word] for word in _words(text)]
     meant = " ".join(word for (word,) in close)
@@ -37,6 +40,17 @@ def no_such_check(text: str) -> str:
         return f"{said} Did you mean `truestep checks {meant}`? `truestep checks` lists all."
     near = did_you_mean(text, [*checks(), *(each.name() for each in checks().values())])
     return f"{said} {near}`truestep checks` lists all, `truestep checks shuffle` those with a word."
+
+
+def _parted(text: str) -> str:
+    """Return words that are written as one, zero grad of zerograd, as they stand side by side in the line of a check."""
+    whole = "".join(_words(text))
+    for check in checks().values():
+        words = _words(_headline(check))
+        for number, size in product(range(len(words)), (2, 3)):
+            if whole and "".join(words[number : number + size]) == whole:
+                return " ".join(words[number : number + size])
+    return ""
 
 
 def _code_with_zeros(text: str) -> str:

@@ -2,6 +2,8 @@
 """Making a learner's parts: the module is brought to its device and type first, its optimizers are made then."""
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import FunctionType, MethodType
 from typing import Any
 
 from torch import Tensor, nn
@@ -248,5 +250,7 @@ def _kind(modules: Any) -> str:
         return f"the class {modules.__name__} itself: write {modules.__name__}(...)"
     if isinstance(modules, Mapping) and any(isinstance(each, Tensor) for each in modules.values()):
         return "a dict of tensors, as state_dict() gives: make the module, call its load_state_dict(), and give the module"
+    if isinstance(modules, FunctionType | MethodType | partial):
+        return "a function, which is not called here: give what it returns, net = make_net()"
     name = type(modules).__name__
     return f"a {name}" + (", made already: give its module to one learner alone" if name == "Learner" else "")

@@ -110,10 +110,14 @@ def interrupted_body(cursor: RunCursor) -> str:
     )
 
 
-def unfinished_body(cursor: RunCursor, saved: str) -> str:
-    """Return what is said where the process ends in the body of an epoch, and nobody has said whether the training was over."""
+def unfinished_body(cursor: RunCursor, saved: str, *, is_dropped: bool) -> str:
+    """Return what is said where the process ends in the body of an epoch, and nobody has said whether the training was over.
+
+    The process may go on, where an exception was caught by code that lets go of the run.
+    """
+    ended = "the run was let go of" if is_dropped else "the process ended"
     return (
-        f"the process ended at step {cursor.step}, in the body of epoch {cursor.epoch + 1}, and what the rest of that body would "
+        f"{ended} at step {cursor.step}, in the body of epoch {cursor.epoch + 1}, and what the rest of that body would "
         f"have done is not known. The state is in {saved}. If the training was over, call run.finish() before you leave the loop; "
         "to go on from here later, run.close()"
     )

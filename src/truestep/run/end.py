@@ -232,12 +232,16 @@ class RunEnd:
         half_done = self._run.cursor.is_half_done or not self._saver.bodies.is_whole
         return self._moments.is_end_resumable and not half_done
 
-    def process_ends(self) -> None:
-        """The process ends, and nobody closed the run."""
+    def process_ends(self, *, is_dropped: bool = False) -> None:
+        """The process ends, or nobody holds the run any more, and nobody closed it."""
         cursor, complete = self._run.cursor, self._is_whole
-        saved = self._close_told(complete=complete)
+        try:
+            saved = self._close_told(complete=complete)
+        except BaseException:
+            self._finish(alive=False)  # nobody comes to close it once more
+            raise
         if saved and not complete and not cursor.body_left:
-            self._run.screen.say(unfinished_body(cursor, saved))
+            self._run.screen.say(unfinished_body(cursor, saved, is_dropped=is_dropped))
 
     def _close_told(self, *, complete: bool) -> str:
         """Close the run, and say where a body counts as not done since an exception has left it that nobody told of."""

@@ -11,6 +11,7 @@ from itertools import groupby
 from types import TracebackType
 from typing import Any, Protocol
 
+from truestep.core.errors import TruestepError
 from truestep.core.frames import is_library_file, is_truestep_file
 from truestep.core.trials import ask_for_end_of_trial, ask_no_more
 from truestep.doctor.runtime.tracebacks import frames_unwatched, joined_frames
@@ -30,8 +31,8 @@ class ToldOfEnd(Protocol):
     def interrupted(self) -> None:
         """A cell was interrupted, and the next one may go on."""
 
-    def process_ends(self) -> None:
-        """The process ends, and nobody closed the run."""
+    def process_ends(self, *, is_dropped: bool = False) -> None:
+        """The process ends, or nobody holds the run any more, and nobody closed it."""
 
 
 _watching: "list[LoopEndings]" = []
@@ -94,11 +95,16 @@ class LoopEndings:
         """Nobody holds the run any more, nor a loop of it, so none goes on: a search over many runs must not keep them all."""
         # Of several processes each would come here at a moment of its own, and where a run ends they meet.
         if self._end.owner.is_here and World.here is None:
-            self._process_ends()
+            self._process_ends(is_dropped=True)
 
-    def _process_ends(self) -> None:
-        if self.watching and self._end.owner.is_this_process:
-            self._end.process_ends()
+    def _process_ends(self, *, is_dropped: bool = False) -> None:
+        if not (self.watching and self._end.owner.is_this_process):
+            return
+        try:
+            self._end.process_ends(is_dropped=is_dropped)
+        except (TruestepError, OSError) as error:
+            # python would print it as ignored, with our frames: nobody can catch it here
+            sys.stderr.write(f"truestep: the run could not be saved when it ended: {error}\n")
 
     def _cell_done(self, result: Any) -> None:
         error = result.error_in_exec or result.error_before_exec

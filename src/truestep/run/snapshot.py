@@ -11,6 +11,7 @@ from truestep.checkpoints.boxes import PartOf
 from truestep.core.errors import CheckpointError, DataError, OptionError, nearest_names
 from truestep.engine.data.same_data import refuse_differing_places
 from truestep.engine.divided_state import learner_parts_here
+from truestep.engine.parts import LearnerParts
 from truestep.engine.processes.shards import pieces_on_this_rank
 from truestep.engine.state import (
     changed_learner_settings,
@@ -266,8 +267,14 @@ def _changed_options(run: RunState, saved: dict[str, Any]) -> list[str]:
     return [f"{name}: {'; '.join(options)}." for name, options in changed.items() if options]
 
 
-def _made_names(name: str, learners: Collection[str]) -> str:
+def _made_names(name: str, saved: Collection[str], learners: Mapping[str, LearnerParts]) -> str:
     """Return the nearest names of the learners that a run has, or what to call where it has none: it was made anew, say."""
+    by_class = [each for each in learners if each == type(learners[each].module).__name__.lower()]
+    if len(saved) == len(learners) == len(by_class) == 1:
+        return (
+            f"It makes {by_class[0]!r}, called so by the class of its module. For the same model in another class write "
+            f"run.learner(net, optimizer, name={name!r}); another model is another run."
+        )
     if learners:
         return nearest_names(name, learners)
     return "It has no learner yet: call run.learner(...) of this run before its loop, in a notebook by running that cell again."
@@ -278,7 +285,7 @@ def _check_learners(run: RunState, saved: dict[str, Any]) -> None:
     for name in saved:
         if name not in learners:
             raise CheckpointError(
-                f"The checkpoint holds the learner {name!r}, which this run does not make. {_made_names(name, learners)} "
+                f"The checkpoint holds the learner {name!r}, which this run does not make. {_made_names(name, saved, learners)} "
                 f"{START_ANEW}"
             )
     for name, learner in learners.items():

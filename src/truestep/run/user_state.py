@@ -43,6 +43,23 @@ class RunStateValues(dict[str, Any]):
             "before the loop"
         )
 
+    def __setitem__(self, name: str, value: Any) -> None:
+        # here, where it is set, and not at a save that comes an epoch later; what containers hold is looked at there
+        if type(value) not in _CONTAINERS:
+            check_run_state_value(value, f"run.state[{name!r}]")
+        super().__setitem__(name, value)
+
+    def setdefault(self, name: str, value: Any = None) -> Any:
+        """Return what has a name, or the value, which has it from here on."""
+        if name not in self:
+            self[name] = value
+        return self[name]
+
+    def update(self, *given: Any, **named: Any) -> None:
+        """Set several names."""
+        for name, value in dict(*given, **named).items():
+            self[name] = value
+
     def __getattr__(self, name: str) -> NoReturn:
         # a protocol that somebody asks for is not there, without more words
         said = name if name.startswith("__") else _STATE_IS_DICT.format(written=f"run.state[{name!r}]")
@@ -53,6 +70,8 @@ class RunStateValues(dict[str, Any]):
             _STATE_IS_DICT.format(written=f"run.state[{name!r}] = value"), name=name, obj=NO_GUESS
         )
 
+
+_CONTAINERS = (dict, OrderedDict, Counter, list, tuple, Size)
 
 _STATE_IS_DICT = "run.state is a dict, which a checkpoint keeps with its names. Write {written}."
 

@@ -145,9 +145,21 @@ def test_several_ranks_say_what_a_loaders_batch_size_is_a_number_of(data, rank, 
 
 
 def test_alone_a_batch_size_may_stand_beside_a_loader():
-    assert batches(DataLoader(list(range(5)), batch_size=4), batch_size=3) == [[0, 1, 2], [3, 4]]
+    assert batches(DataLoader(list(range(5)), batch_size=2), batch_size=4) == [[0, 1, 2, 3], [4]]
     ready = DataLoader(OnlyRaises(), batch_size=None)
     assert batches(ready, share=RankShare(0, 2), batch_size=2) == [[0], [2]]
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+@pytest.mark.parametrize("data", [list(range(20)), OnlyRaises()], ids=["map", "stream"])
+@pytest.mark.parametrize(("own", "said"), [(4, 2), (4, 3), (4, 6), (3, 20)])
+def test_a_batch_size_that_is_another_than_the_loaders_is_refused(data, own, said, shuffle):
+    shuffle = shuffle and isinstance(data, list)
+    for share in (RankShare(0, 1), RankShare(1, 2)):
+        with pytest.raises(
+            OptionError, match=f"batch_size={said} beside a DataLoader that makes batches of {own}"
+        ):
+            batches(DataLoader(data, batch_size=own, shuffle=shuffle), batch_size=said, share=share)
 
 
 class Named:

@@ -53,6 +53,7 @@ def take_loader_apart(
     if options.batch_size is None:
         _refuse_unsaid_size(made.batch_size, num_ranks)
         return data, made
+    _refuse_other_size(made.batch_size, options)
     return data, dataclasses.replace(made, batch_size=options.batch_size)
 
 
@@ -91,6 +92,15 @@ def _refuse_unsaid_size(size: int | None, num_ranks: int) -> None:
             "ranks together, and with torch's DataLoader it is that of each, so the same line would train otherwise. Write\n"
             f"    run.data(loader, batch_size={num_ranks * size})  # {size} on each of {num_ranks} ranks, as under DDP\n"
             f"or  run.data(loader, batch_size={size})  # {size} of all ranks together, as in one process"
+        )
+
+
+def _refuse_other_size(size: int | None, options: DataOptions) -> None:
+    """Refuse a number that is not the loader's, on one rank or several: all of them together have as many batches of it."""
+    if size and options.batch_size is not None and options.batch_size % size:
+        raise OptionError(
+            f"batch_size={options.batch_size} beside a DataLoader that makes batches of {size}: one of them would have no effect. "
+            f"Write run.data(loader) for {size}, or run.data(loader.dataset, batch_size={options.batch_size}, shuffle=True)."
         )
 
 

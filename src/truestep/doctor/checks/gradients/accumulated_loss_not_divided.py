@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import ast
 import sys
 from collections.abc import Iterator
 from types import FrameType
@@ -12,7 +13,7 @@ from truestep.core.tensor_bytes import times_written
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Place
 from truestep.doctor.runtime.history import LossCall
-from truestep.doctor.source.accumulators import divisor_of
+from truestep.doctor.source.accumulators import divisor_of, entered_by
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 MOST = 256  # backwards without a step that are followed
 WINDOWS = 3  # steps in a row, each of as many backwards
+_NOT_DIVIDED = "The loss of each micro-batch is not divided by their number"
 SCALED = ("SGD",)  # optimizers whose steps are as long as the gradients; Adam divides by their size
 
 
@@ -52,8 +54,8 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                     opt.zero_grad()
 
     Fix: divide by how many batches the step is made of: k, and fewer for the last step of an epoch; where batches
-    differ in size, weight each by its samples or tokens. Of a Hugging Face Trainer, write
-    `trainer.model_accepts_loss_kwargs = False` before `trainer.train()`: it then divides the loss itself.
+    differ in size, weight each by its samples or tokens. Where a library accumulates, have it divide: hand an
+    Accelerator the loss, and do for a Hugging Face Trainer what the message says.
 
     Evidence: the plain form of row 5 of docs/mistakes.md; 186 repositories, beds E, Q: 0 true, 1 debatable, 8
     false.
@@ -75,8 +77,7 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                 if scaled is None:
                     yield Unsure(backward.node, "what the loss is made of can't be seen from here")
                 elif not scaled:
-                    text = "The loss of each micro-batch is not divided by their number."
-                    yield At(backward.node, text, QUESTION)
+                    yield At(backward.node, f"{_NOT_DIVIDED}{_of_library(loop, backward)}", QUESTION)
 
     def __init__(self) -> None:
         self.losses: list[
@@ -153,6 +154,23 @@ def _accumulating_trainer() -> object:
             return owner if owner.args.gradient_accumulation_steps > 1 else None
         frame = frame.f_back
     return None
+
+
+def _of_library(loop: TrainingLoop, backward: TraceEvent) -> str:
+    """Return the line to write where an object of a library counts the batches, and divides what is handed to it."""
+    contexts = execution_of(loop.trace, loop.path).contexts
+    for frame in backward.path:
+        if frame.kind != "with" or backward.receiver is None:
+            continue
+        for row, _ in entered_by(contexts, frame):
+            managers = (item.context_expr for item in getattr(frame.node, "items", ()))
+            methods = (each.func for each in managers if isinstance(each, ast.Call))
+            for each in methods:
+                if isinstance(each, ast.Attribute) and each.attr == row.enters:
+                    owner = ast.unparse(each.value)
+                    line = f"{owner}.backward({ast.unparse(backward.receiver)})"
+                    return f", since {owner} divides what goes backward through it alone. Write {line}."
+    return "."
 
 
 def _is_as_it_was(loss: LossCall, version: int, handed: Tensor) -> bool:
