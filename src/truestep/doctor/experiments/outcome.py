@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from truestep.doctor.relations.gradients import merged_twins
-from truestep.doctor.relations.mixing import RowSums
+from truestep.doctor.relations.meanings import RowSums
 
 _save = torch.save  # a child has another one
 MOST_NUMBERS = 1_000_000  # of all gradients: of larger ones every so-many-th is brought back

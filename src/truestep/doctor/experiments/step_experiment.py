@@ -313,27 +313,6 @@ class StepExperiment:
         return None
 
     @cached_property
-    def mixing_is_meant(self) -> bool:
-        """Whether what is done with the result of what mixes shows that it is meant.
-
-        Of a table of all with all it is where a pair's place matters, as that of an example with its own partner does: another
-        order along one side, or the other, gives another loss. A mean over all pairs is the same.
-        """
-        mixing = self.mixing
-        if mixing is None or not mixing.is_meant:
-            return False
-        return not mixing.is_table or all(self._place_matters(mixing.number, axis) for axis in (-2, -1))
-
-    def _place_matters(self, number: int, axis: int) -> bool:
-        base, found = self.child(_ROWS), self.child(replace(_ROWS, rolled=(number, axis)))
-        losses = [[loss for step in each.steps for loss in step.losses] for each in (base, found)]
-        least = 4 * self.base.coarsest
-        pairs = zip(*losses, strict=False)
-        return found.error is not None or any(
-            abs(one - other) > least * max(abs(one), abs(other)) for one, other in pairs
-        )
-
-    @cached_property
     def mixing_line(self) -> Place | None:
         """The line of the user's where examples mix."""
         return None if self.mixing is None or self.mixing.place is None else Place.of_text(self.mixing.place)
@@ -346,6 +325,27 @@ class StepExperiment:
         line = self.mixing_line
         place = None if line is None else f"{path_in_finding(line.path)}:{line.line}"
         return str(self.mixing._replace(place=place))
+
+
+def mixing_is_meant(experiment: StepExperiment) -> bool:
+    """Tell whether what is done with the result of what mixes shows that it is meant.
+
+    Of a table of all with all it is where a pair's place matters, as that of an example with its own partner does: another
+    order along one side, or the other, gives another loss. A mean over all pairs is the same.
+    """
+    mixing = experiment.mixing
+    if mixing is None or not mixing.is_meant:
+        return False
+    return not mixing.is_table or all(_place_matters(experiment, mixing.number, axis) for axis in (-2, -1))
+
+
+def _place_matters(experiment: StepExperiment, number: int, axis: int) -> bool:
+    base, found = (experiment.child(each) for each in (_ROWS, replace(_ROWS, rolled=(number, axis))))
+    losses = ([loss for step in each.steps for loss in step.losses] for each in (base, found))
+    least = 4 * experiment.base.coarsest
+    return found.error is not None or any(
+        abs(one - other) > least * max(abs(one), abs(other)) for one, other in zip(*losses, strict=False)
+    )
 
 
 def closures_compared(experiment: StepExperiment) -> GradientComparison:

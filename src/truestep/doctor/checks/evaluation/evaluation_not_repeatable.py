@@ -70,7 +70,7 @@ class EvaluationNotRepeatable(Probe):
         moving = [each for each in begins if _is_carried(each) and _is_figure_kept(each, forward)]
         if begins and not drawn and not moving:
             return  # a state of the user's goes from batch to batch, as that of a recurrent network
-        begin = (drawn or moving or [(None,)])[0][0]
+        begin = next((steps[0] for steps in drawn or moving), None)
         told = f" from {begin.told(forward.variable)} on" if begin is not None else ""
         kept = ", where a figure that forward keeps moves in eval mode, too" if moving and not drawn else ""
         text = f"In eval mode two passes over the same input differ{told}{kept}: is that meant?"

@@ -55,6 +55,7 @@ class ExamplesOfBatchMix(StepRelation):
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Compare the batch's gradients with the mean of its halves' gradients."""
         from truestep.doctor.experiments.memory_batch import demand_rows_are_examples
+        from truestep.doctor.experiments.step_experiment import mixing_is_meant
 
         tolerance = experiment.tolerance
         if experiment.plan.examples.count < 4:
@@ -65,7 +66,7 @@ class ExamplesOfBatchMix(StepRelation):
         experiment.demand_one_part()
         mixing = experiment.mixing
         demand_rows_are_examples(experiment)
-        if experiment.mixing_is_meant:
+        if mixing_is_meant(experiment):
             assert mixing is not None
             raise RelationNotApplicableError(f"examples are meant to meet: {mixing.meaning}")
         is_clear = mixing is not None and mixing.meaning is None and _is_slip(mixing)
