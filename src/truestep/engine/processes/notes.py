@@ -159,8 +159,9 @@ class RankNotes:
         Return which file each rank does so into at the same place, None for one that does not, and the signs of life.
         """
         self._write(f"pickles/{self._rank}", [meeting, file])
+        signs = self.signs()  # before: whoever has gone on by then has pickled or never will
         found = self._read_of_all("pickles")
-        return [(name,) if at == meeting else None for at, name in found], self.signs()
+        return [(name,) if at == meeting else None for at, name in found], signs
 
     def wrote(self, checkpoint: str, problem: str | None) -> None:
         """Write down that this rank has written its part of a checkpoint, or why it could not."""

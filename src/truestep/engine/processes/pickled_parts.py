@@ -70,11 +70,12 @@ def _files_of_others(world: World, file: str | None) -> list[str | None] | None:
     notes = world.notes
     until = time.monotonic() + WAITS_SECONDS
     while time.monotonic() < until:
+        gone = notes.gone()  # asked before it is read what a rank has left
         # written and read at once: rank 0, which may hold the store, ends soon where this is behind the loop
         found, signs = ask_rank_store(lambda: notes.pickles(world.num_begun, file), WAITS_SECONDS)
         if None not in found:
             return [each[0] for rank, each in enumerate(found) if rank != world.rank and each is not None]
-        if notes.gone() or any(sign.meeting > world.num_begun for sign in signs):
+        if gone or any(sign.meeting > world.num_begun for sign in signs):
             return None
         time.sleep(0.05)
     warn_user(
