@@ -4,6 +4,7 @@
 import ast
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import chain
 from typing import Any
 
 from truestep.doctor.source.arguments import argument_for, bound_by_partial
@@ -24,6 +25,7 @@ class Resolver:
         self._definitions: dict[Place, list[ast.expr | None]] = {}
         self._blind: tuple[dict[Place, list[ast.expr | None]], dict[Place, Class | None]] = ({}, {})
         self._sees_callers = True
+        self._items: dict[object, list[tuple[ast.expr, ast.expr]]] | None = None  # `table["a"] = x`, by "a"
         self._bindings_at = ReachingBindings(index, self.names)
         self.remembered: dict[tuple[object, ...], Any] = {}  # what questions with many ways to an answer gave
         self.guessed: set[Place] = set()  # of these, only the name tells the kind
@@ -168,8 +170,13 @@ class Resolver:
 
     def items_of(self, makers: set[ast.expr], key: object) -> list[ast.expr]:
         """Return what stands at a key of an object, known by what made it, since an item was given it, in whatever function."""
-        written = [each for items in self.index.items.values() for each in items if each[1] == key]
-        return [value for target, _, value in written if makers and makers & self.makers(target)]
+        if not makers:
+            return []
+        if self._items is None:
+            self._items = {}
+            for target, at, value in chain.from_iterable(self.index.items.values()):
+                self._items.setdefault(at, []).append((target, value))
+        return [value for target, value in self._items.get(key, ()) if makers & self.makers(target)]
 
     def part_of(self, value: ast.expr, key: object) -> list[ast.expr | None] | None:
         """Return what stands at a key of a display or of what a function returns; None where that can't be told."""
