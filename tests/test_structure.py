@@ -162,6 +162,7 @@ MANY_METHODS: dict[str, str] = {
 ONE_IMPORTER = {
     "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
     "blanks": "what a form with blanks is; with the check one file of 420 lines and two matters",
+    "carried": "what one object carries into other functions; with resolving.py a class of 26 methods",
     "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
     "collating": "what a batch holds, by the code that collates it: three times the check that asks today",
     "eventful_parts": "a part of tracing.py, which would have 450 lines and more",

@@ -150,18 +150,7 @@ class CallFrames(ExpressionValues):
         bindings = self.resolver.names.exported(tree, node.attr) if tree is not None else []
         if len(bindings) == 1 and bindings[0].how == "assign" and bindings[0].value is not None:
             return LocatedExpression(bindings[0].value, TOP)
-        return self._written_to(base, node.attr)
-
-    def _written_to(self, base: LocatedExpression, name: str) -> LocatedExpression | None:
-        """Return what an object of no class in sight was given as an attribute, where it was once, in the call that made it."""
-        if given := self.resolver.given_by_name(base.node, name):
-            return LocatedExpression(given[0], base.context)
-        bindings = self.resolver.written_to({base.node}, name) if isinstance(base.node, ast.Call) else []
-        if len(bindings) != 1 or bindings[0].how != "assign" or bindings[0].value is None:
-            return None
-        scope = self.index.scope_of[bindings[0].node]
-        home = base.context.of(scope) if isinstance(scope, Function) else TOP
-        return LocatedExpression(bindings[0].value, home) if home is not None else None
+        return _carried(self, base, node.attr)
 
     def class_of(self, made: LocatedExpression) -> Class | None:
         """Return the class of an object, by the call that made it or by what its name can be."""
@@ -331,6 +320,20 @@ class CallFrames(ExpressionValues):
             return self.key(value)
         # an expression begins where its first part does: the kind tells them apart
         return f"({type(value.node).__name__}:{self._place(value.node)}:{value.context.number})"
+
+
+def _carried(contexts: CallFrames, base: LocatedExpression, name: str) -> LocatedExpression | None:
+    """Return what an object of no class in sight was given as an attribute, where it was once, in the call that made it."""
+    if given := contexts.resolver.carried.given_by_name(base.node, name):
+        return LocatedExpression(given[0], base.context)
+    bindings = (
+        contexts.resolver.carried.written_to({base.node}, name) if isinstance(base.node, ast.Call) else []
+    )
+    if len(bindings) != 1 or bindings[0].how != "assign" or bindings[0].value is None:
+        return None
+    scope = contexts.index.scope_of[bindings[0].node]
+    home = base.context.of(scope) if isinstance(scope, Function) else TOP
+    return LocatedExpression(bindings[0].value, home) if home is not None else None
 
 
 def _only_binding(resolver: Resolver, name: ast.Name) -> Binding | None:

@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from truestep.doctor.source.arguments import argument_for, bound_by_partial
+from truestep.doctor.source.carried import CarriedValues
 from truestep.doctor.source.classes import Place, ProgramClasses
 from truestep.doctor.source.functions import ProgramFunctions
 from truestep.doctor.source.linking import FindModule, SourceLinker
@@ -24,6 +25,7 @@ class Resolver:
         self._definitions: dict[Place, list[ast.expr | None]] = {}
         self._blind: tuple[dict[Place, list[ast.expr | None]], dict[Place, Class | None]] = ({}, {})
         self._sees_callers = True
+        self.carried = CarriedValues(index, self.names, self.classes, self)
         self._bindings_at = ReachingBindings(index, self.names)
         self.remembered: dict[tuple[object, ...], Any] = {}  # what questions with many ways to an answer gave
         self.guessed: set[Place] = set()  # of these, only the name tells the kind
@@ -106,45 +108,10 @@ class Resolver:
         """Return what an object of no class in sight was given as an attribute: as it was made, or anywhere that has the object."""
         if node.attr not in self.index.written and node.attr not in self.index.keywords:
             return []
-        makers = self.makers(node.value)
-        given = [each for maker in makers for each in self.given_by_name(maker, node.attr)]
+        makers = self.carried.makers(node.value)
+        given = [each for maker in makers for each in self.carried.given_by_name(maker, node.attr)]
         made = [each for value in given for each in self._made_by(value)]
-        return [*made, *self._from_bindings(self.written_to(makers, node.attr), node.attr)]
-
-    def given_by_name(self, maker: ast.expr, name: str) -> list[ast.expr]:
-        """Return what a call of a library was given by a name, under which what it makes has it; a number may be another there."""
-        if not isinstance(maker, ast.Call) or self.classes.named(maker.func) is not None:
-            return []
-        is_namespace = (self.names.qualify(maker.func) or "").endswith("Namespace")
-        given = [word.value for word in maker.keywords if word.arg == name]
-        return [each for each in given if is_namespace or not isinstance(each, ast.Constant)]
-
-    def written_to(self, makers: set[ast.expr], name: str) -> list[Binding]:
-        """Return what gives an attribute of an object, known by the calls that made it, its value, in whatever function.
-
-        Nothing where one is a plain constant: that takes the place of what the object may have had, as an option.
-        """
-        written = [
-            (base, each) for base, each in self.index.written.get(name, []) if makers and not is_self(base)
-        ]
-        found = [each for base, each in written if makers & self.makers(base)]
-        return [] if any(isinstance(each.value, ast.Constant) for each in found) else found
-
-    def makers(self, node: ast.expr, depth: int = 8) -> set[ast.expr]:
-        """Return the calls of libraries, or the dicts written out, that may have made an object."""
-        if isinstance(node, ast.Dict):
-            return {node}
-        if isinstance(node, ast.Call):
-            given = self.results_of(node)
-            return (
-                {each for value in given for each in self.makers(value, depth - 1)}
-                if given and depth
-                else {node}
-            )
-        if not isinstance(node, (ast.Name, ast.Attribute)) or not depth:
-            return set()
-        values = [each for each in self.definitions(node) if each is not None]
-        return {each for value in values for each in self.makers(value, depth - 1)}
+        return [*made, *self._from_bindings(self.carried.written_to(makers, node.attr), node.attr)]
 
     def _of_item(self, node: ast.Subscript) -> list[ast.expr | None]:
         """Return what stands at a constant place of a dict, tuple or list that is written out."""
@@ -153,7 +120,7 @@ class Resolver:
         if base is None:
             return []
         found: list[ast.expr | None] = []
-        makers = self.makers(node.value)
+        makers = self.carried.makers(node.value)
         values = [each for each in self.definitions(node.value) if each is not None]
         values += [each for each in makers if each not in values]
         for value in values:
@@ -164,12 +131,7 @@ class Resolver:
             for target, key, value in self.index.items.get(scope, [])
             if key == node.slice.value and dotted(target) == base and value.lineno < node.lineno
         ]
-        return [*found, *(written or self.items_of(makers, node.slice.value))]
-
-    def items_of(self, makers: set[ast.expr], key: object) -> list[ast.expr]:
-        """Return what stands at a key of an object, known by what made it, since an item was given it, in whatever function."""
-        written = [each for items in self.index.items.values() for each in items if each[1] == key]
-        return [value for target, _, value in written if makers and makers & self.makers(target)]
+        return [*found, *(written or self.carried.items_of(makers, node.slice.value))]
 
     def part_of(self, value: ast.expr, key: object) -> list[ast.expr | None] | None:
         """Return what stands at a key of a display or of what a function returns; None where that can't be told."""
