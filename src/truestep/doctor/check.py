@@ -104,6 +104,7 @@ class SourceCheck(Check):
     never: ClassVar[tuple[Action, ...]] = ()  # what it says does not happen: told of a closed world alone
     holds_anywhere: ClassVar[bool] = False  # whether a bug is one in a program that trains nothing, too
     words: ClassVar[tuple[str, ...]] = ()  # a program with none of these can't have the mistake
+    gone_since: ClassVar[tuple[int, ...]] = ()  # the torch in which what it tells came to be a mistake
     shows_as: ClassVar[
         tuple[str, ...]
     ] = ()  # running checks that see this mistake by what it does: told once

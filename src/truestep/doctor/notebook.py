@@ -27,6 +27,8 @@ _BRINGS_NAMES = re.compile(r"(\s*)%(?:run|pylab|store|load|loadpy|macro)\b")
 _NAMES_BROUGHT = "from IPython import *"
 _HELP = re.compile(r"(\s*)[\w.]+\?{1,2}\s*$")
 _ASSIGNED = re.compile(r"(\s*[\w.]+\s*=\s*)[%!]")
+# Where editors cut a script into cells, and where a notebook that was written out as a script had them.
+_CELL_MARK = re.compile(r"#\s?(?:%%|In\s?\[[\d ]*\]|<codecell>|COMMAND -{5,})")
 _LINE_TOLD = re.compile(r"(?P<before>\bline |:)(?P<line>\d+)\b")
 
 
@@ -134,6 +136,11 @@ def parse_notebook(raw: str) -> NotebookText:
     return NotebookText(
         "\n".join(lines) + "\n", tuple(numbers) or (1,), tuple(starts) or (1,), tuple(unreadable)
     )
+
+
+def lines_of_cells(text: str) -> list[int]:
+    """Return the lines by which a script is cut into cells; none where it has no such marks."""
+    return [number for number, line in enumerate(source_lines(text), 1) if _CELL_MARK.match(line)]
 
 
 def _language(document: dict[str, object]) -> str:

@@ -2,6 +2,7 @@
 """Reads source files and reports what the source checks find; imports no torch."""
 
 import ast
+import bisect
 import re
 import sys
 import time
@@ -17,7 +18,6 @@ from truestep.doctor.applying import apply_checks
 from truestep.doctor.catalogue import source_checks
 from truestep.doctor.check import SourceCheck
 from truestep.doctor.files import files_to_read
-from truestep.doctor.finding import Place
 from truestep.doctor.kept import (
     cache_source_reading,
     cached_source_reading,
@@ -25,7 +25,8 @@ from truestep.doctor.kept import (
     source_reading_cache_key,
 )
 from truestep.doctor.markdown import Markdown, MarkdownPage, parse_markdown
-from truestep.doctor.notebook import NotebookText, parse_notebook
+from truestep.doctor.notebook import NotebookText, lines_of_cells, parse_notebook
+from truestep.doctor.pins import TorchPins
 from truestep.doctor.processes import (
     ForkedProcesses,
     are_worth_it,
@@ -91,6 +92,9 @@ def read_paths(
     for part in _read_units(units, wanted, cache, ReadTally(files, waiting)):
         reading.add(part)
     _places = None
+    since = {check.code: check.gone_since for check in wanted}
+    pins = TorchPins()
+    reading.findings = [pins.judged(each, since.get(each.code, ())) for each in reading.findings]
     shown = [each for each in reading.findings if not baseline.hides(each, reading.lines.get(each.place, ""))]
     reading.num_hidden += len(reading.findings) - len(shown)
     reading.findings = sorted(shown, key=lambda finding: (finding.place, finding.code))
@@ -279,7 +283,7 @@ def _added(path: Path, project: SourceProject, reading: SourceReading) -> list[_
     programs = _parsed(_contents(path, reading), str(path), project, reading)
     for each in programs:
         if isinstance(each.blocks, NotebookText):
-            _note_shown(each.module, each.blocks)
+            _note_shown(each.module, each.blocks.starts)
     return programs
 
 
@@ -331,11 +335,11 @@ def _imported(node: ast.AST) -> list[str]:
     return [""] if isinstance(node, ast.Name) and node.id in ("__import__", "exec", "eval") else []
 
 
-def _note_shown(module: SourceModule, notebook: NotebookText) -> None:
+def _note_shown(module: SourceModule, starts: Sequence[int]) -> None:
     """Note which expressions are the last of their cells: what they give is shown."""
     last: dict[int, ast.stmt] = {}
     for statement in module.tree.body:
-        last[notebook.place(Place("", statement.lineno)).cell] = statement
+        last[bisect.bisect_right(starts, statement.lineno)] = statement
     module.shown.update(each for each in last.values() if isinstance(each, ast.Expr))
 
 
@@ -346,7 +350,10 @@ def _parsed(
     programs = []
     for part, (text, blocks) in enumerate(contents):
         module = _parse_or_lose(partial(project.add, part=part), text, path, reading)
-        programs += [_ReadProgram(module, project, blocks)] if module is not None else []
+        if module is not None:
+            programs.append(_ReadProgram(module, project, blocks))
+            if blocks is None and (cells := lines_of_cells(text)):
+                _note_shown(module, cells)
     return programs
 
 

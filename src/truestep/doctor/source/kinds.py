@@ -36,7 +36,6 @@ _BY_CONSTRUCTOR = _patterns(
     ("module", r"^torch\.nn\.parallel\.DataParallel$"),
     ("module", r"^torch\.nn\.(?!(Uninitialized)?(Parameter|Buffer)$)[A-Z]\w+$|^torchvision\.models\.\w+$"),
     ("module", r"^torch\.nn\.SyncBatchNorm\.convert_sync_batchnorm$|^torch\.compile$"),
-    ("pretrained", r"^transformers\.\w+\.from_pretrained$"),
     ("lightning trainer", r"^(pytorch_lightning|lightning(\.pytorch)?)(\.trainer(\.\w+)?)?\.Trainer$"),
 )  # fmt: skip
 

@@ -2,6 +2,7 @@
 """An evaluation loader that drops or shuffles."""
 
 import ast
+import builtins
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -14,7 +15,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, given_to, last_part, walk
 from truestep.doctor.source.rewriting import Edits, with_keyword
 from truestep.doctor.source.uses import is_left_aside
-from truestep.doctor.source.values import argument, constant, literal, seen_through
+from truestep.doctor.source.values import argument, constant, literal, seen_through, value_origins
 
 EVALUATION = re.compile(
     r"(^|_)(test|val|valid|validation|eval)(_|$)|^(test|val)(_?data)?loader", re.IGNORECASE
@@ -98,6 +99,7 @@ def _is_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) 
         or _is_unused(module, targets)
         or is_left_aside(module, call)
         or _is_looked_at(module, targets)
+        or _is_shown(module, call, targets)
         or is_learned_from_here(module, call)
     )
 
@@ -114,6 +116,40 @@ def _is_looked_at(module: SourceModule, targets: list[ast.expr]) -> bool:
     return bool(taken) and all(
         _calls(module.home(each).parents.get(each), "next") and module.home(each).loop(each) is None
         for each in taken
+    )
+
+
+def _is_shown(module: SourceModule, loader: ast.Call, targets: list[ast.expr]) -> bool:
+    """Tell a loader whose batches meet libraries alone, such as what draws them: no network, and no figure of one."""
+    names, scope = [each.id for each in targets if isinstance(each, ast.Name)], module.scope(loader)
+    reads = [each for name in names for each in module.reads(name) if module.scope(each) is scope]
+    loops = [_loop_over(module, each) for each in reads]
+    calls = [each for loop in loops if loop is not None for each in module.inside(loop, ast.Call)]
+    is_seen = bool(loops) and None not in loops and not module.program.is_imported()
+    return is_seen and all(_is_of_library(module, each) for each in calls)
+
+
+def _loop_over(module: SourceModule, read: ast.expr) -> ast.For | None:
+    """Return the loop that goes over what is read, itself or numbered; None where something else takes it."""
+    statement = module.statement(read)
+    return statement if isinstance(statement, ast.For) and read in walk(statement.iter) else None
+
+
+def _is_of_library(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a function of a library's or of Python's, and a method of what such a one made, but for networks."""
+    while isinstance(call.func, ast.Attribute) and isinstance(call.func.value, ast.Call):
+        call = call.func.value
+    name = module.qualify(call.func) or ""
+    if "." in name and module.functions.target(call) is None:
+        return module.kind(call.func) is None
+    if isinstance(call.func, ast.Name):
+        return call.func.id in dir(builtins)
+    held = value_origins(module, call.func.value) if isinstance(call.func, ast.Attribute) else ()
+    made = list(held)
+    return bool(made) and all(
+        isinstance(each, ast.Constant)
+        or (isinstance(each, ast.Call) and module.qualify(each.func) is not None)
+        for each in made
     )
 
 

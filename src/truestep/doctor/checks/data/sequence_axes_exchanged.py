@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import given_to, method_of
+from truestep.doctor.source.names import Function, given_to, method_of
 from truestep.doctor.source.values import argument, constant, forwards_all, literal
 
 PACK = "torch.nn.utils.rnn.pack_padded_sequence"
@@ -53,10 +53,24 @@ class SequenceAxesExchanged(SourceCheck):
             mode = argument(call, 1, "batch_first")
             if len(modes) == 1 and not forwards_all(call) and (mode is None or constant(mode) is not None):
                 packed = modes.pop()
-                if packed != bool(constant(mode)) and not _is_turned(module, call):
+                if packed != bool(constant(mode)) and not (
+                    _is_turned(module, call) or _is_thrown_away(module, call)
+                ):
                     text = f"Packed with batch_first={packed}, unpacked with batch_first={not packed}."
                     # steps first in and examples first out may be meant: the axes are turned on the way
                     yield At(call, text, RISK if packed else QUESTION)
+
+
+def _is_thrown_away(module: SourceModule, unpack: ast.Call) -> bool:
+    """Tell sequences that go to a name which the function reads nowhere."""
+    statement = module.parents[unpack]
+    target = statement.targets[0] if isinstance(statement, ast.Assign) else None
+    padded = target.elts[0] if isinstance(target, ast.Tuple) and target.elts else None
+    if not isinstance(padded, ast.Name) or not isinstance(scope := module.scope(unpack), Function):
+        return False
+    read = [each for each in module.reads(padded.id) if each in module.inside(scope, ast.Name)]
+    later = [each for each in read if each.lineno > (unpack.end_lineno or 0)]
+    return module.loop(unpack) is None and not later
 
 
 def _is_turned(module: SourceModule, unpack: ast.Call) -> bool:

@@ -5,9 +5,9 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, last_part, walk
+from truestep.doctor.source.names import dotted, is_none, last_part, names_in, walk
 from truestep.doctor.source.values import argument, constant, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
@@ -56,7 +56,17 @@ class TrainingDataEvaluated(SourceCheck):
                     yield At(call, f"{name!r} reads {given!r}: it measures on the training data.")
             elif (module.qualify(call.func) or "").startswith("torchvision.datasets."):
                 if literal(module, argument(call, 1, "train")) is True and not _divided(module):
-                    yield At(call, f"{name!r} is made with train=True: it is the training data.")
+                    severity = ADVICE if _is_trained_on_alone(module, name) else BUG
+                    yield At(call, f"{name!r} is made with train=True: it is the training data.", severity)
+
+
+def _is_trained_on_alone(module: SourceModule, name: str) -> bool:
+    """Tell data that are gone through to train and for nothing else: they have another's name."""
+    made = [each for each in module.all(ast.Assign) if name in names_in(each.value)]
+    names = {name, *(last_part(each.targets[0]) for each in made)}
+    loops = [each for each in module.all(ast.For) if not names.isdisjoint(names_in(each.iter))]
+    training = module.program.training_loops()
+    return bool(loops) and all(each in training for each in loops)
 
 
 def _is_made_of_held_out(module: SourceModule, data: ast.expr) -> bool:

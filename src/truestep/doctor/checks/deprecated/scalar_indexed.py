@@ -37,6 +37,7 @@ class ScalarIndexed(SourceCheck):
     """
 
     code = "OLD008"
+    gone_since = (0, 5)
     words = (".data[0]",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:

@@ -28,6 +28,7 @@ class StftWithoutComplex(SourceCheck):
     """
 
     code = "OLD010"
+    gone_since = (2, 0)
     words = ("stft",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -40,6 +40,7 @@ class Volatile(SourceCheck):
     """
 
     code = "OLD007"
+    gone_since = (0, 4)
     words = ("volatile",)
 
     def read(self, module: SourceModule) -> Iterator[At]:

@@ -16,7 +16,7 @@ from truestep.doctor.finding import Place
 from truestep.doctor.source.actions import SET_EPOCH
 from truestep.doctor.source.libraries import library_taking_over
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, walk
+from truestep.doctor.source.names import Function, dotted, names_in, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before
 from truestep.doctor.source.untaken import is_never_taken
 from truestep.doctor.source.values import argument, forwards_all, literal
@@ -30,6 +30,7 @@ _HELD_OUT = re.compile(
     r"(^|[^a-z])(val|valid|validation|test|eval|evaluation|dev|infer|inference|predict)([^a-z]|$)",
     re.IGNORECASE,
 )
+_ENDS = 3  # of a range
 _OF_DATA = ("dataset", "sampler", "batch_sampler")
 
 
@@ -78,7 +79,7 @@ class EpochNotSet(SourceCheck, Watcher):
             ):
                 if library is not None:
                     yield Unsure(call, f"{library} may do it")
-                elif not _goes_round(module) or _is_for_others(module, call):
+                elif not _goes_round(module) or _is_for_others(module, call) or _trains_once(module, call):
                     yield Unsure(call, "the loops over its loader are out of sight")
                 elif _is_thrown_away(module, call):
                     yield Unsure(call, "the loader that is given it is used by nothing")
@@ -224,6 +225,41 @@ def _goes_round(module: SourceModule) -> bool:
     sources = [each for loop in loops_over for each in walk(loop.iter)]
     loops = (module.kind(each) == "loader" for each in sources if isinstance(each, (ast.Name, ast.Attribute)))
     return bool(module.program.called_anywhere("backward", "step")) or any(loops)
+
+
+def _handed_to(module: SourceModule, sampler: ast.Call) -> set[Function]:
+    """Return the functions of the program that stand beside the loader of a sampler: `Process(target=train, args=(loader,))`."""
+    statement = module.statement(sampler)
+    names = names_in(statement.targets[0]) if isinstance(statement, ast.Assign) else []
+    reads = [each for name in names for each in module.reads(name)]
+    beside = [part for each in reads for part in walk(module.statement(each)) if isinstance(part, ast.Name)]
+    found = [module.functions.named(each) for each in beside]
+    return {each for each in found if each is not None}
+
+
+def _trains_once(module: SourceModule, sampler: ast.Call) -> bool:
+    """Tell a program whose every loop over the batches of a training stands in one over one epoch: `range(0, 1)`."""
+    rounds, trained = [], _handed_to(module, sampler)
+    for file in module.program.linked:
+        for call in file.method_calls("backward"):
+            if trained and file.scope(call) not in trained:
+                continue
+            around = [each for each in file.ancestors(call) if isinstance(each, (ast.For, ast.While))]
+            scope = file.scope(call)
+            called = file.functions.callers(scope) if isinstance(scope, Function) else []
+            looped = any(file.home(each).loop(each) is not None for each in called)
+            rounds.append(len(around) > 1 and not looped and _is_one(file, around[-1]))
+    return bool(rounds) and all(rounds)
+
+
+def _is_one(module: SourceModule, loop: ast.For | ast.While) -> bool:
+    """Tell a loop that goes round once."""
+    counted = loop.iter if isinstance(loop, ast.For) else None
+    if not isinstance(counted, ast.Call) or module.qualify(counted.func) not in (None, "range"):
+        return False
+    ends = [literal(module, each) for each in counted.args]
+    is_counted = dotted(counted.func) == "range" and all(isinstance(each, int) for each in ends)
+    return is_counted and 0 < len(ends) <= _ENDS and len(range(*ends)) <= 1
 
 
 def _is_repeated(module: SourceModule, loop: ast.For) -> bool:

@@ -82,7 +82,11 @@ class DropoutIgnoresMode(SourceCheck):
                 yield Unsure(call, "nothing in sight sets its rate")
             elif rate is not None and not _follows_mode(module, call):
                 severity = QUESTION if _is_meant(module, call) else BUG
-                yield At(call, "Attention has no mode: this dropout_p drops in evaluation too.", severity)
+                yield At(
+                    call,
+                    "F.scaled_dot_product_attention has no mode: this dropout_p drops in evaluation too.",
+                    severity,
+                )
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Pass the mode of the module on."""
@@ -152,5 +156,22 @@ def _is_meant(module: SourceModule, call: ast.Call) -> bool:
 
 
 def _is_given(module: SourceModule, rate: ast.expr | None) -> bool:
-    """Tell a rate that the caller of the function gives."""
-    return isinstance(rate, ast.Name) and any(each.how == "parameter" for each in module.names.bindings(rate))
+    """Tell a rate that the caller of the function gives, by a parameter or among its words: `kwargs.get("dropout_p", 0.0)`."""
+    if not isinstance(rate, ast.Name):
+        return rate is not None and _is_among_words(module, rate)
+    return any(
+        each.how == "parameter" or (each.value is not None and _is_among_words(module, each.value))
+        for each in module.names.bindings(rate)
+    )
+
+
+def _is_among_words(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what is looked up in the `**kwargs` of the function around."""
+    match value:
+        case ast.BoolOp(values=[first, *_]):
+            return _is_among_words(module, first)
+        case ast.Call(func=ast.Attribute(value=ast.Name() as held)) | ast.Subscript(value=ast.Name() as held):
+            scope = module.scope(held)
+            words = scope.args.kwarg if isinstance(scope, ast.FunctionDef) else None
+            return words is not None and words.arg == held.id
+    return False

@@ -23,6 +23,7 @@ from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.frames import TOP, LocatedExpression
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, given_to, names_in, walk
+from truestep.doctor.source.values import behind, value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
             for forward in [*known, *(each for each in _measurements_of(module, trace) if each not in known)]:
                 if _mode_before(module, trace, forward) in ("eval", "unknown") or forward.receiver is None:
                     continue
+                if _is_noise_on_data(module, forward):
+                    continue
                 layers = sensitive_layers(module, forward.receiver, forward.node)
                 if layers is None:
                     yield Unsure(
@@ -116,6 +119,30 @@ class EvaluationInTrainingMode(SourceCheck, Watcher):
                 "model": history.called(each.model),
             }
             yield Observation(each.place, text, severity, evidence)
+
+
+def _is_noise_on_data(module: SourceModule, forward: TraceEvent) -> bool:
+    """Tell a dropout of its own that is applied to data, or to ones, and to nothing that a layer gave: it spoils the input."""
+    made = list(value_origins(module, forward.receiver)) if forward.receiver is not None else []
+    if not made or not all(_drops_alone(module, each) for each in made):
+        return False
+    given = forward.node.args if isinstance(forward.node, ast.Call) else []
+    computed = [call for each in given for call in behind(module, each) if call is not forward.node]
+    return bool(given) and not any(_is_of_layers(module, each) for each in [*computed, *given])
+
+
+def _is_of_layers(module: SourceModule, value: ast.expr) -> bool:
+    """Tell what a network computes: a layer, a function of torch's for one, a product of matrices."""
+    if any(isinstance(each, ast.MatMult) for each in walk(value)):
+        return True
+    name = (module.qualify(value.func) or "") if isinstance(value, ast.Call) else ""
+    applied = isinstance(value, ast.Call) and module.kind(value.func) in ("module", "ddp")
+    return applied or name.startswith("torch.nn.functional.")
+
+
+def _drops_alone(module: SourceModule, made: ast.expr | None) -> bool:
+    name = (module.qualify(made.func) or "") if isinstance(made, ast.Call) else ""
+    return name.startswith("torch.nn.") and "Dropout" in name
 
 
 def _is_sampled(history: WatchHistory, rows: RowBatch | None) -> bool:

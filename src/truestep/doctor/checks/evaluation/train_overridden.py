@@ -6,6 +6,8 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
+from truestep.doctor.source.values import value_origins
 
 
 class TrainOverridden(SourceCheck):
@@ -43,10 +45,10 @@ class TrainOverridden(SourceCheck):
             named = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
             for node in owner.body if "eval" not in named else []:  # which then need not call train()
                 if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):
-                    asked = any(not each.args for each in module.method_calls("eval"))
+                    asked = any(_is_asked(module, owner, each) for each in module.method_calls("eval"))
                     text = f"{owner.name}.train() does not take `mode`: eval() calls train(False)."
                     elsewhere = any(
-                        _may_hold_it(module, each) for each in module.program.called_anywhere("eval")
+                        _may_hold_it(module, owner, each) for each in module.program.called_anywhere("eval")
                     )
                     yield At(node, text, BUG if asked else RISK if elsewhere else ADVICE)
 
@@ -56,7 +58,27 @@ class TrainOverridden(SourceCheck):
         return fits or node.args.vararg is not None or bool(node.decorator_list)
 
 
-def _may_hold_it(module: SourceModule, call: ast.Call) -> bool:
+def _is_asked(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool:
+    """Tell `net.eval()` of such a module, or of one that makes it."""
+    known = module.classes.of(call.func.value) if isinstance(call.func, ast.Attribute) else None
+    if known is None or call.args:
+        return False
+    makes = any(module.classes.named(each.func) is owner for each in module.inside(known, ast.Call))
+    return makes or owner in module.classes.lineage(known)
+
+
+def _may_be_it(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool:
+    """Tell `net.eval()` of what may be such a module: not of a part (`self.G`), nor of another class."""
+    if call.args or not isinstance(call.func, ast.Attribute):
+        return False
+    made = [each for each in value_origins(module, call.func.value) if isinstance(each, ast.Call)]
+    layers = [each for each in made if (module.qualify(each.func) or "").startswith("torch.nn.")]
+    unknown = module.classes.of(call.func.value) is None and not layers
+    return _is_asked(module, owner, call) or (unknown and "." not in (dotted(call.func.value) or "."))
+
+
+def _may_hold_it(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool:
     """Tell a call in a file that a run can share with this one: two files that nothing imports are two programs."""
     home = module.home(call)
-    return home is module or home.program.is_imported() or module.program.is_imported()
+    shared = home is module or home.program.is_imported() or module.program.is_imported()
+    return shared and _may_be_it(home, owner, call)

@@ -57,6 +57,8 @@ class LeafLostByMove(SourceCheck):
             asks = made in MAKERS and constant(asked) is True
             if _changes_nothing(module, call, inner) or _moved_already(module, call, inner):
                 continue
+            if _is_where_it_came_from(module, call, inner):
+                continue
             is_parameter = made == "nn.Parameter" and (asked is None or constant(asked) is True)
             if (asks or is_parameter) and _is_asked_for(module, call, parameter=is_parameter):
                 method = ast.unparse(call.func).rsplit(".", 1)[-1]
@@ -87,6 +89,34 @@ def _changes_nothing(module: SourceModule, move: ast.Call, maker: ast.Call) -> b
         )
     target = literal(module, argument(move, 0, "device"))
     return "device" not in words and (method == "cpu" or (method == "to" and target == "cpu"))
+
+
+def _is_where_it_came_from(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:
+    """Tell `Parameter(w.data.clone()).to(w.device)`: what is computed of w alone is there already, and is given back itself."""
+    target = move.args[0] if len(move.args) == 1 and not move.keywords else None
+    if method_of(move) != "to" or not isinstance(target, ast.Attribute) or target.attr != "device":
+        return False
+    if any(word.arg in ("device", "dtype") for word in maker.keywords):
+        return False
+    source: ast.expr | None = maker
+    while source is not None and dotted(source) != dotted(target.value):
+        source = _computed_of(module, source)
+    return source is not None
+
+
+def _computed_of(module: SourceModule, value: ast.expr) -> ast.expr | None:
+    """Return w of `w.data`, `w.clone()`, `torch.zeros_like(w)` and `Parameter(w)`; None for a move and for a maker."""
+    match value:
+        case ast.Attribute(value=held, attr="data"):
+            return held
+        case ast.Call(func=function, args=args):
+            name = module.qualify(function) or ""
+            short = name.rpartition(".")[2]
+            if name.startswith("torch."):
+                takes = short == "Parameter" or short.endswith("_like") or short not in MAKERS
+                return args[0] if args and takes else None
+            return receiver_of(value) if method_of(value) not in ("to", "cpu", "cuda") else None
+    return None
 
 
 def _is_on_host(module: SourceModule, move: ast.Call, maker: ast.Call) -> bool:

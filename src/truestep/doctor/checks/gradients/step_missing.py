@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import partial
 from typing import TYPE_CHECKING
 
 from truestep.doctor.check import At, SourceCheck
@@ -13,6 +14,9 @@ from truestep.doctor.source.actions import STEP
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.items import items_gone_through
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, given_to, walk
+from truestep.doctor.source.once import each_once
+from truestep.doctor.source.values import value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
 OFTEN = 3  # backwards, once the run has ended
 ENDLESSLY = 256  # while it goes on: some accumulate over that many
+_PARAMETERS = ("parameters", "named_parameters")
+_NAMES = 3  # from an optimizer back to the models whose parameters it was given
 LOOKED_AT = 64  # numbers of a parameter: a step moves every one that has a gradient
 
 
@@ -124,10 +130,35 @@ def _never_stepped_beside_others(module: SourceModule) -> Iterator[At]:
                     clear.made
                     and clear.subject not in stepped | told
                     and trace.order[clear] < trace.order[backward]
+                    and not _holds_all(module, steps, clear)
                 ):
                     told.add(clear.subject)
                     name = ast.unparse(clear.receiver) if clear.receiver is not None else "the optimizer"
                     yield At(backward.node, f"Other optimizers step, and nothing calls {name}.step().")
+
+
+def _holds_all(module: SourceModule, steps: list[TraceEvent], clear: TraceEvent) -> bool:
+    """Tell whether the optimizers that step were given each model that this one was: the weights do change."""
+    mine = _models_given(module, clear)
+    others = [each for step in steps for each in _models_given(module, step)]
+    return bool(mine) and mine <= set(others)
+
+
+def _models_given(module: SourceModule, event: TraceEvent) -> set[str]:
+    """Return the names of the models whose parameters an optimizer was made of, be it by way of other names."""
+    made = list(value_origins(module, event.receiver)) if event.receiver is not None else []
+    waiting = [part for each in made if isinstance(each, ast.Call) for part in given_to(each)]
+    found: set[str] = set()
+    for value in each_once(waiting, partial(_behind_names, module), _NAMES):
+        calls = [each.func for each in walk(value) if isinstance(each, ast.Call)]
+        methods = [each for each in calls if isinstance(each, ast.Attribute) and each.attr in _PARAMETERS]
+        found |= {dotted(each.value) or "" for each in methods}
+    return found - {""}
+
+
+def _behind_names(module: SourceModule, value: ast.expr) -> list[ast.expr]:
+    names = [each for each in walk(value) if isinstance(each, ast.Name)]
+    return [made for each in names for made in module.definitions(each) if made is not None]
 
 
 def _is_another(module: SourceModule, step: TraceEvent) -> bool:

@@ -2,12 +2,14 @@
 """log of something that can be 0."""
 
 import ast
+import itertools
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
+from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, receiver_of
 from truestep.doctor.source.values import last_operands, last_operations
@@ -76,7 +78,7 @@ class LogarithmOfZero(SourceCheck):
 
 def _has_no_way_back(module: SourceModule, call: ast.Call, inner: ast.expr) -> bool:
     """Tell a logarithm under `no_grad`, and one of what comes from there alone, such as a teacher's shares."""
-    if is_without_grad(module, call):
+    if is_without_grad(module, call) or _is_a_figure(module, call):
         return True
     values = [inner, *last_operands(module, inner)]
     reads = [
@@ -86,6 +88,12 @@ def _has_no_way_back(module: SourceModule, call: ast.Call, inner: ast.expr) -> b
     return any(is_without_grad(module, each) for each in made) and not any(
         is_model(module, each) for each in calls_with_graph(module, inner)
     )
+
+
+def _is_a_figure(module: SourceModule, call: ast.Call) -> bool:
+    """Tell `(p * p.log()).sum().item()`: a number to look at, from which nothing goes backward."""
+    around = itertools.takewhile(lambda each: not isinstance(each, ast.stmt), module.ancestors(call))
+    return any(isinstance(each, ast.expr) and loses_graph(each) for each in around)
 
 
 def _is_bounded(module: SourceModule, shares: ast.expr) -> bool:

@@ -8,7 +8,7 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.operations import MAKERS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import Binding, dotted, walk
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
 from truestep.doctor.source.trainable import is_idle
 from truestep.doctor.source.values import constant, value_origins
@@ -68,13 +68,32 @@ class FreezeWithoutEffect(SourceCheck):
 
 
 def _needs_none(module: SourceModule, statement: ast.Assign) -> bool:
-    """Tell False for a tensor that was just made: it has no gradient anyway."""
+    """Tell False for a tensor that was just made, or for data: it has no gradient anyway."""
     target = statement.targets[0]
     if not isinstance(target, ast.Attribute) or constant(statement.value) is not False:
         return False
+    if _is_input(module, target.value):
+        return True
     made = list(value_origins(module, target.value))
     names = [module.qualify(each.func) or "" for each in made if isinstance(each, ast.Call)]
     return len(names) == len(made) > 0 and all(each.removeprefix("torch.") in MAKERS for each in names)
+
+
+def _is_input(module: SourceModule, held: ast.expr) -> bool:
+    """Tell what the forward of a module is given, and what a loop takes from a loader."""
+    if not isinstance(held, ast.Name):
+        return False
+    bindings = module.names.bindings(held)
+    return bool(bindings) and all(_is_of_data(module, each) for each in bindings)
+
+
+def _is_of_data(module: SourceModule, binding: Binding) -> bool:
+    function, loop = binding.parameter_of, module.enclosing(binding.node, ast.For)
+    if binding.how == "parameter":
+        owner = module.parents.get(function) if function is not None else None
+        return getattr(function, "name", "") == "forward" and owner in module.kinds.classes_of("module")
+    sources = walk(loop.iter) if binding.how == "for" and loop is not None else []
+    return any(isinstance(each, ast.expr) and module.kind(each) == "loader" for each in sources)
 
 
 def _is_module(module: SourceModule, node: ast.expr) -> bool:

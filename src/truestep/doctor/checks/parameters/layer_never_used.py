@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, method_of, walk
+from truestep.doctor.source.names import dotted, method_of, names_in, walk
 from truestep.doctor.source.unrun import scopes_of_trainings
 from truestep.doctor.source.uses import is_in_comment
 from truestep.doctor.source.values import argument, literal, seen_through
@@ -142,6 +142,26 @@ def _is_loaded(module: SourceModule, made: ast.Call) -> bool:
     return False
 
 
+def _is_a_second_holder(module: SourceModule, owner: ast.ClassDef, name: str) -> bool:
+    """Tell a ModuleList of layers that other attributes hold, which are read: it is there to register them."""
+    bindings = module.classes.attributes(owner)
+    made = [each.value for each in bindings.get(name, []) if each.value is not None]
+    names = {
+        part
+        for each in made
+        if isinstance(each, ast.Call) and module.qualify(each.func) in _HOLDERS
+        for given in each.args
+        for part in names_in(given)
+    }
+    held = {
+        each.value.id
+        for other, stored in bindings.items()
+        for each in stored
+        if other != name and isinstance(each.value, ast.Name) and module_reads(module, other)
+    }
+    return bool(names) and names <= held
+
+
 def _makes_others(module: SourceModule, owner: ast.ClassDef) -> bool:
     """Tell a forward that makes layers with weights, or of a class of the program: they replace what was left."""
     forward = module.classes.method(owner, "forward")
@@ -196,6 +216,8 @@ class LayerNeverUsed(SourceCheck):
             if unused and _is_only_loaded(module, owner):
                 continue  # the keys of a checkpoint ask for it
             for name, node in unused:
+                if _is_a_second_holder(module, owner, name):
+                    continue
                 # its use was taken out, and it was left
                 meant = is_in_comment(module.text, f"self.{name}") or _makes_others(module, owner)
                 text = f"Nothing uses self.{name}: its parameters are never trained."

@@ -76,7 +76,8 @@ class LayersInPlainList(SourceCheck):
                     kind = _type(binding.value)
                     if any(_makes_module(module, each, modes=False) for each in held):
                         text = f"self.{name} is a plain {kind}: parameters() misses its layers."
-                        yield At(binding.node, text, QUESTION if _is_only_applied(module, owner) else BUG)
+                        quiet = _is_only_applied(module, owner) or _is_unfinished(module, owner)
+                        yield At(binding.node, text, QUESTION if quiet else BUG)
                     else:
                         text = f"self.{name} is a plain {kind}: train() and eval() miss its layers."
                         yield At(binding.node, text, RISK)
@@ -99,6 +100,20 @@ def _is_only_applied(module: SourceModule, owner: ast.ClassDef) -> bool:
         made
         and not module.program.is_imported()
         and not any(map(_ASKS_FOR_WEIGHTS.match, module.program.identifiers))
+    )
+
+
+def _is_unfinished(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a module whose own forward does nothing yet."""
+    forwards = [each for each in owner.body if isinstance(each, ast.FunctionDef) and each.name == "forward"]
+    return any(
+        all(_does_nothing(line) for line in each.body) for each in forwards
+    ) and not module.classes.heirs(owner)
+
+
+def _does_nothing(line: ast.stmt) -> bool:
+    return isinstance(line, (ast.Pass, ast.Raise)) or (
+        isinstance(line, ast.Expr) and isinstance(line.value, ast.Constant)
     )
 
 

@@ -11,7 +11,7 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, dotted, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.uses import is_in_comment, names_read
-from truestep.doctor.source.values import argument, constant
+from truestep.doctor.source.values import argument, constant, forwards_all
 
 # options that change what is computed, whoever gives them; a size or a name may be there for others
 _MATTERS = frozenset((
@@ -25,7 +25,12 @@ _KEEPS_ALL = frozenset(
     ("save_hyperparameters", "register_to_config")
 )  # every argument, as self.hparams or self.config
 _KEPT = ("hparams", "config")
-_NEUTRAL = (None, 0, 1)  # no weights, no dropout, a factor of one
+_NEUTRAL = (
+    None,
+    0,
+    1,
+    -100,
+)  # no weights, no dropout, a factor of one, the target that torch leaves out anyway
 _CHANGES = re.compile(
     r"(^|_)(transforms?|aug|augment\w*)(_|$)", re.IGNORECASE
 )  # what a data set applies to examples
@@ -187,7 +192,9 @@ def _is_left_out(module: SourceModule, made: ast.FunctionDef, name: str) -> bool
     """
     calls = module.functions.callers(made)
     default = next((each[1] for each in _defaults(made) if each[0] == name), None)
-    if default is None or any(argument_for(made, each, name) is not default for each in calls):
+    if default is None or any(
+        forwards_all(each) or argument_for(made, each, name) is not default for each in calls
+    ):
         return False
     owner = module.enclosing(made, ast.ClassDef) or made
     lines = module.text.splitlines()[owner.lineno - 1 : owner.end_lineno]

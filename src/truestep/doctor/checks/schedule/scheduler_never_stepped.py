@@ -9,6 +9,7 @@ from truestep.doctor.source.actions import SCHEDULE
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, last_part, names_in, walk
+from truestep.doctor.source.uses import is_in_comment
 from truestep.doctor.source.values import argument, constant
 
 
@@ -56,6 +57,9 @@ class SchedulerNeverStepped(SourceCheck):
                     yield At(call, text, ADVICE)
                 elif (by_hand := _set_by_hand(module, call)) is not None:
                     text = f"{stored!r} is made and never used: line {by_hand.lineno} sets the rate by hand."
+                    yield At(call, text, ADVICE)
+                elif any(is_in_comment(file.text, stored) for file in module.program.linked):
+                    text = f"{stored!r} is made and never used: what uses it is commented out."
                     yield At(call, text, ADVICE)
                 else:
                     yield At(

@@ -16,7 +16,10 @@ from truestep.doctor.source.questions import mentions_torch
 from truestep.doctor.source.values import literal
 
 _SHOWS = ("print", "log", "info", "debug", "warn", "warning", "error", "write", "set_description", "title")
-_ONE_FILE = re.compile(r"(^|[^a-zA-Z])(best|last|latest|newest|final|current)([^a-zA-Z]|$)", re.IGNORECASE)
+_ONE_FILE = re.compile(
+    r"(^|[^a-zA-Z])(best|last|latest|newest|final|current)([^a-zA-Z]|$)|最好|最佳|最优|最新|最后",
+    re.IGNORECASE,
+)
 
 _PATH = re.compile(
     r"^\S*([A-Za-z_.~]/|/[A-Za-z_]|(^|[\w}])\.[A-Za-z]\w{0,5}$)\S*$"
@@ -59,6 +62,7 @@ class FormatWithoutPlace(SourceCheck):
             if dropped is not None:
                 told = isinstance(dropped, ast.Constant)  # the same at each call: no names were to differ
                 told = told or _says_it(module, text, dropped) or _is_in_folder(module, call, dropped)
+                told = told or _is_of_one_file(module, call) or _is_program(module, call)
                 severity = ADVICE if told else BUG
                 lost = "it is dropped"
                 if severity is BUG and _PATH.search(text):
@@ -105,6 +109,24 @@ def _says_it(module: SourceModule, text: str, dropped: ast.expr) -> bool:
         or getattr(dropped, "id", "") in dir(builtins)
     )
     return bool(_ONE_FILE.search(text)) or is_function or (value is not None and str(value) in text)
+
+
+def _is_of_one_file(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a function that is there to keep one file, by its name or by what it says of itself."""
+    function = module.enclosing(call, ast.FunctionDef)
+    said = (
+        [function.name.replace("_", " "), ast.get_docstring(function) or ""] if function is not None else []
+    )
+    return any(_ONE_FILE.search(each) for each in said)
+
+
+def _is_program(module: SourceModule, call: ast.Call) -> bool:
+    """Tell what a process is made of, the first of its words: it names a program and no file that is written."""
+    words = module.parents[call]
+    command = module.parents[words] if isinstance(words, (ast.List, ast.Tuple)) else words
+    is_first = not isinstance(words, (ast.List, ast.Tuple)) or words.elts[0] is call
+    name = (module.qualify(command.func) or "") if isinstance(command, ast.Call) else ""
+    return is_first and name.startswith(("subprocess.", "shutil.which", "os.exec"))
 
 
 def _is_in_folder(module: SourceModule, call: ast.Call, dropped: ast.expr) -> bool:

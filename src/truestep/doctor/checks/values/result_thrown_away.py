@@ -290,22 +290,30 @@ def _is_pure(module: SourceModule, call: ast.Call) -> str | None:
         or name.count(".") == 1
     ):
         return None
-    method = call.func.attr
+    return f"{call.func.attr}()" if _is_pure_method(module, call, call.func) else None
+
+
+def _is_pure_method(module: SourceModule, call: ast.Call, function: ast.Attribute) -> bool:
+    method, held = function.attr, function.value
+    if _writes_to_last(
+        f"numpy.{method}", len(call.args) + 1
+    ):  # of the function, the array itself is the first
+        return False
     if (
-        module.classes.of(call.func.value) is not None
-        or _is_of_foreign_class(module, call.func.value)
-        or (isinstance(call.func.value, ast.Call) and method not in OF_TENSORS_ALONE)
+        module.classes.of(held) is not None
+        or _is_of_foreign_class(module, held)
+        or (isinstance(held, ast.Call) and method not in OF_TENSORS_ALONE)
     ):
-        return None
+        return False
     if (
         method in OF_TENSORS_ALONE - _SHAPES
         or method in _OF_TABLES
         or (method in _OF_TEXTS and len(call.args) < 2)
     ):
-        return f"{method}()"
+        return True
     if method == "replace" and len(call.args) == 2 and isinstance(call.args[0], ast.Constant):
-        return f"{method}()" if isinstance(call.args[0].value, str) else None
-    return None
+        return isinstance(call.args[0].value, str)
+    return False
 
 
 def _is_of_foreign_class(module: SourceModule, held: ast.expr) -> bool:
