@@ -105,9 +105,7 @@ def read(
         write_baseline(new_baseline, [(each, reading.lines.get(each.place, "")) for each in reading.findings])
     _show(reading, fixed, output, show_abstentions, paths)
     if not reading.num_files and not selection.exclude and all(path.is_dir() for path in paths):
-        raise typer.Exit(
-            EXIT_USAGE
-        )  # where the configuration leaves nothing out
+        raise typer.Exit(EXIT_USAGE)  # where the configuration leaves nothing out
     raise typer.Exit(EXIT_USAGE * bool(reading.lost_files) if new_baseline else _status(reading, fail_on))
 
 
