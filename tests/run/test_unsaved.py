@@ -1,6 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """What moves without a batch is saved too: updates outside of every loop, after the last epoch, and `run.state`."""
 
+from contextlib import nullcontext
+
 import numpy as np
 import pytest
 import torch
@@ -203,3 +205,103 @@ def test_nothing_is_saved_of_a_run_that_holds_nothing_or_failed(tmp_path):
     run.close()
     for name in ("empty", "failed"):
         assert not list((tmp_path / name / "checkpoints").glob("*-step-*"))
+
+
+def by_parts(net, loss):
+    with net.accumulating() as update:
+        update.backward(loss(ROWS))
+
+
+def several(net, loss):
+    for _ in range(3):
+        net.update(loss, ROWS)
+
+
+BEHIND = {
+    "update": lambda net, loss, **_: net.update(loss, ROWS),
+    "steps": lambda net, loss, **_: net.update(loss, ROWS),
+    "block": lambda net, loss, **_: by_parts(net, loss),
+    "function": lambda net, loss, **_: ts.update([net], loss, ROWS),
+    "several": lambda net, loss, **_: several(net, loss),
+    "pass": lambda net, loss, run, data: epochs_of(run, data, net, loss, passes=[0]),
+    "guarded": lambda net, loss, run, **_: (
+        "last" in run.state or run.state.update(last=bool(net.update(loss, ROWS)))
+    ),
+    "evaluated": lambda net, loss, data, **_: net.evaluate(loss, data),
+    "between": lambda net, loss, run, data: (
+        net.update(loss, ROWS),
+        epochs_of(run, data, net, loss, run.epochs(4)),
+    ),
+    "goes on": lambda net, loss, run, data: epochs_of(run, data, net, loss, run.epochs(4)),
+    "none": lambda **_: None,
+}
+
+
+def epochs_of(run, data, net, loss, passes):
+    for _ in passes:
+        for rows in run.batches(data):
+            net.update(loss, rows)
+
+
+def behind(directory, habit):
+    """Train, do something behind the loop in one of the ways in which people do, and count the updates."""
+    run, net, loss = begun(directory)
+    data = run.data(ROWS, batch_size=4)
+    with run:
+        if habit == "steps":
+            for _ in run.steps(3):
+                net.update(loss, ROWS)
+        else:
+            epochs_of(run, data, net, loss, run.epochs(2))
+        BEHIND[habit](net=net, loss=loss, run=run, data=data)
+    return net._parts.counters.updates
+
+
+@pytest.mark.parametrize("habit", ["update", "steps", "block", "function", "several", "between"])
+def test_an_update_behind_the_loop_that_a_checkpoint_holds_is_not_made_again(tmp_path, habit):
+    ended = behind(tmp_path, habit)
+    for _ in range(2):
+        with pytest.raises(
+            ts.OptionError, match=r"net\.update stands behind run\.(epochs|steps)\(\d\), which has nothing"
+        ):
+            behind(tmp_path, habit)
+    run, net, _ = begun(tmp_path)
+    run.data(ROWS, batch_size=4)
+    assert list(run.steps(3) if habit == "steps" else run.epochs(2)) == []
+    assert net._parts.counters.updates == ended
+    run.close()
+
+
+@pytest.mark.parametrize("habit", ["none", "pass", "guarded", "evaluated", "goes on"])
+def test_what_stands_behind_a_loop_and_is_not_made_again_is_left_alone(tmp_path, habit):
+    assert len({behind(tmp_path, habit) for _ in range(3)}) == 1
+
+
+def test_an_update_behind_a_loop_that_trained_on_is_made(tmp_path):
+    ended = weights(polished_after(tmp_path, 2))
+    assert not same(ended, weights(polished_after(tmp_path, 4)))
+
+
+def polished_after(directory, epochs):
+    run, net, loss = begun(directory)
+    data = run.data(ROWS, batch_size=4)
+    with run:
+        epochs_of(run, data, net, loss, run.epochs(epochs))
+        net.update(loss, ROWS)
+    return net
+
+
+@pytest.mark.parametrize("habit", ["block", "none", "before", "within"])
+def test_an_update_that_nothing_saves_is_told(tmp_path, capfd, habit):
+    run = ts.Run(tmp_path, seed=0, progress=False, doctor=False)
+    net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+    loss, data = lambda rows: net(rows).squeeze(1).square(), run.data(ROWS, batch_size=4)
+    with run if habit == "block" else nullcontext():
+        if habit == "before":
+            net.update(loss, ROWS)
+        epochs_of(run, data, net, loss, run.epochs(2))
+        if habit in ("block", "none"):
+            net.update(loss, ROWS)
+    run.close()
+    told = "net.update stands behind run.epochs(2), at whose end the run was saved" in capfd.readouterr().err
+    assert told is (habit == "none")

@@ -132,7 +132,7 @@ class Accumulating(HelpfulAttributes):
     def __enter__(self) -> Self:
         learner = self._learner
         context = learner.context
-        context.observer.starting()
+        context.observer.starting(updates=True)
         plan = self._plan = UpdatePlan.of([learner])
         if learner.needs_closure:
             raise OptionError(

@@ -25,8 +25,8 @@ from truestep.engine.update_keys import UpdateKeys
 class UpdateObserver(Protocol):
     """What the engine tells whoever runs it; a run connects itself here."""
 
-    def starting(self) -> None:
-        """Something is about to be computed: what is to be restored must be in place now."""
+    def starting(self, *, updates: bool = False) -> None:
+        """Something is about to be computed, or updated: what is to be restored must be in place now."""
 
     def updated(self, learner: LearnerParts, update: Update) -> None:
         """A learner finished an update (or skipped it)."""
@@ -44,7 +44,7 @@ class UpdateObserver(Protocol):
 class UnobservedUpdates:
     """An observer that does nothing."""
 
-    def starting(self) -> None:
+    def starting(self, *, updates: bool = False) -> None:
         """Do nothing."""
 
     def updated(self, learner: LearnerParts, update: Update) -> None:

@@ -59,7 +59,7 @@ def update_together(
     """Freeze everybody else, compute the gradient, let each learner step, put everything back."""
     if not callable(loss):
         raise LossError(loss_is_no_function(loss, batch))
-    learners[0].context.observer.starting()
+    learners[0].context.observer.starting(updates=True)
     plan = UpdatePlan.of(learners)
     if not plan.learners:
         return [update_of_not_started(learner) for learner in learners]

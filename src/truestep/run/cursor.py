@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from truestep.core.errors import DataError, OptionError
-from truestep.core.wording import a_type
+from truestep.core.wording import a_type, counted
 from truestep.engine.data import BatchSource
 from truestep.engine.data.held_files import sizes_by_name, sizes_changed
 from truestep.run.directory import START_ANEW
@@ -194,6 +194,12 @@ class RunCursor:
     """Whether a loop was left before its last batch, and nothing has followed yet."""
     epochs: object | None = None
     """Stands for the loop over `run.epochs` that runs now."""
+    is_over: str = ""
+    """The loop over epochs or steps that is over, as it was written; as long as no other begins."""
+    updates_behind: int = 0
+    """How many updates were made behind such a loop, within no pass."""
+    restored_behind: tuple[int, int] = (0, 0)
+    """How many of them the checkpoint holds that this process went on from, and its step."""
     half_done: bool = False
     """Whether an interrupt left a body in its middle, and the run goes on being there: in a notebook."""
 
@@ -257,6 +263,16 @@ class RunCursor:
                 "checkpoint."
             )
 
+    def refuse_updates_behind(self) -> None:
+        """Raise an OptionError before an update behind a loop that gave nothing, where the checkpoint holds it already."""
+        count, step = self.restored_behind
+        if self.is_over and self.leader is None and count and self.step == step:
+            raise OptionError(
+                f"net.update stands behind {self.is_over}, which has nothing left to train, and the checkpoint holds what it "
+                f"changed there ({counted(count, 'update')}): each start would make it once more. Write it into the loop; or, to "
+                "make it once, if 'last' not in run.state: net.update(loss, batch); run.state['last'] = True"
+            )
+
     @property
     def in_epochs(self) -> bool:
         """Whether the body of an epoch runs, which runs again from its top after a resume."""
@@ -298,6 +314,7 @@ class RunCursor:
             "finished": self.finished,
             "behind": self.is_behind_a_pass,
             "most_updates": self.most_updates,
+            **({"updates_behind": self.updates_behind} if self.updates_behind else {}),
         }
 
     def end_epoch(self) -> None:
@@ -319,4 +336,6 @@ class RunCursor:
         # A save counts bodies that are over: here what was given out and what is done are the same.
         self.epoch, self.step, self.done = state["epoch"], state["step"], state["step"]
         self.finished, self.most_updates = state.get("finished", False), state.get("most_updates", 0)
+        self.updates_behind = state.get("updates_behind", 0)
+        self.restored_behind = self.updates_behind, self.step
         self.streams.load_state_dict(state["streams"])

@@ -53,8 +53,7 @@ class RunLoop:
         cursor, session = self._run.cursor, self._session
         session.begin(total)
         cursor.epochs = body = object()
-        cursor.num_epochs = total
-        cursor.is_broken_off = False
+        cursor.num_epochs, cursor.is_broken_off, cursor.is_over = total, False, ""
         try:
             while cursor.epoch < total and not cursor.finished:
                 session.random.epoch_begins()
@@ -79,6 +78,7 @@ class RunLoop:
                 cursor.is_broken_off = leaves_loop_by_statement(left)
                 if cursor.epoch < total and (cursor.is_broken_off or cursor.finished):
                     self._tell_of_unasked_early_stopping(left)
+        cursor.is_over = f"run.epochs({total})"
         session.end.finish()
 
     def _tell_of_unasked_early_stopping(self, frame: FrameType | None) -> None:
@@ -106,7 +106,7 @@ class RunLoop:
             )
         stream = cursor.streams.steps(total)
         session.begin_steps(total)
-        before = cursor.step
+        before, cursor.is_over = cursor.step, ""
         try:
             yield from self.batches(stream, keeps)
         finally:
@@ -115,6 +115,7 @@ class RunLoop:
                 cursor.steps_failed = told_of_trace(trace) if trace else ""
         if cursor.step > before:
             self._run.screen.progress.end_epoch(self._run.logbook.newest)
+        cursor.is_over = f"run.steps({total})"
         session.end.finish()
 
     def batches(self, stream: StreamCursor, keeps: object, limit: int | None = None) -> Pass:

@@ -172,6 +172,8 @@ class RunOmissions:
                 self._tell_of_updates_outside()
             return
         cursor = self._cursor
+        if cursor.is_over and not self._run.in_block:
+            self._once(_UNSAVED.format(loop=cursor.is_over), key="behind the loop")
         unused = cursor.step - self._begun_at if self.computes_from == cursor.step else 0
         if self._updated_at is None and unused > 1 and cursor.in_epoch_body:
             self._once(
@@ -304,6 +306,10 @@ _CLOSED = (
     "{name!r}, a learner of the run in {own}, which is closed, was updated in the loop of the run in {other}: no checkpoint has "
     "what that changes, and the learner of this run is not trained. A function keeps the learner that was there when it was made: "
     "make it again, behind net = run.learner(...) of this run, or give it the learner by an argument"
+)
+_UNSAVED = (
+    "net.update stands behind {loop}, at whose end the run was saved: what it changes is in a checkpoint only where run.close() "
+    "follows, or with ts.Run(...) as run: is around both. Write it into the loop"
 )
 _PASSES_IN_STEPS = (
     "each body of run.steps holds a whole pass over run.batches({label}), with {num} updates: run.steps counts it as one step, so "

@@ -415,6 +415,7 @@ class Run(SealedAttributes, OneObject, NeverPickled, Shown):
         self.session.leave(None)
 
     def __enter__(self) -> Self:
+        self._shared.in_block = True
         return self
 
     def __exit__(

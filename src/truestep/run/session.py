@@ -89,11 +89,13 @@ class RunSession:
 
     # ------------------------------------------------------------------ start
 
-    def starting(self) -> None:
+    def starting(self, *, updates: bool = False) -> None:
         """Before the first computation: restore what is to be restored (the engine calls this each time)."""
         if not self._run.has_begun:
             self.owner.check()
             self._restore()
+        if updates:
+            self._run.cursor.refuse_updates_behind()
         self._omissions.computes_from = self._run.cursor.step
         self._rates.update_begins()
         self._by_hand.end()
@@ -281,6 +283,7 @@ class RunSession:
         # an update where no pass leads may belong to batches taken ahead, as by list(batches)
         if self._run.cursor.leader is None:
             self._moments.updated_behind_pass()
+            self._run.cursor.updates_behind += bool(self._run.cursor.is_over)
         self._omissions.updated(learner)
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)

@@ -127,6 +127,8 @@ class RunState:
     """Where it was asked for its epoch while no loop over epochs was under way."""
     is_closed: bool = False
     """Whether it was closed, and no loop was begun since: what is tracked is the user's own again."""
+    in_block: bool = False
+    """Whether a `with` block is around it, at whose end it is saved."""
     reported: tuple[object, ...] | None = None
     """What the last report was made of."""
     secrets: RunSecrets = field(init=False)
