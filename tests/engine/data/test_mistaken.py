@@ -9,6 +9,7 @@ from torch.utils.data import DataLoader, TensorDataset
 
 import truestep as ts
 from truestep.engine.data.mistaken import mistaken_data
+from truestep.engine.data.options import DataOptions
 
 ROWS = TensorDataset(torch.randn(8, 4), torch.zeros(8).long())
 
@@ -135,3 +136,10 @@ def test_a_name_is_not_evaluated(net, name):
 )
 def test_batches_are_evaluated_as_they_are(net, made):
     assert isinstance(net.evaluate(lambda batch: net(batch["x"])[:, 0], made()), float)
+
+
+@pytest.mark.parametrize(("given", "is_size"), [(1000, True), (2, True), (1, False), ("yes", False)])
+def test_the_size_of_a_shuffling_buffer_is_told_that_none_is_needed(given, is_size):
+    with pytest.raises(ts.OptionError, match="write True or False") as told:
+        DataOptions(batch_size=4, shuffle=given)
+    assert ("without a buffer of that size" in str(told.value)) is is_size
