@@ -659,8 +659,10 @@ def test_an_exception_without_a_clip_is_saved_too(tmp_path):
 def test_functions_in_the_state_are_refused_not_dropped(tmp_path):
     with run_in(tmp_path / "run") as run:
         net, data = learner_of(run), run.data((POINTS, LABELS), batch_size=8)
-        run.state["f"] = len
         with pytest.raises(ts.CheckpointError, match=r"run\.state\['f'\]"):
+            run.state["f"] = len
+        run.state["f"] = [len]
+        with pytest.raises(ts.CheckpointError, match=r"run\.state\['f'\]\[0\]"):
             train(run, net, data)
         run.state.clear()
 
