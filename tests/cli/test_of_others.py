@@ -83,8 +83,8 @@ SAYS = {
     ),
     "doctor -m code/train.py": (2, "and code/train.py is a file. Write: truestep doctor code/train.py"),
     "doctor nothing.py": (2, NAME_IT),
-    "read empty": (0, "Name a script, or a folder of them: truestep read train.py"),
-    "read hf": (0, TRAINER),
+    "read empty": (2, "Name a script, or a folder of them: truestep read train.py"),
+    "read hf": (2, TRAINER),
     "read nothing.py": (2, "Name one that is there, or none for this folder: truestep read"),
     "explain code/train.py": (
         2,
