@@ -252,6 +252,7 @@ PLAIN = {
         ("USE and x.any()", {"before": "USE = 0"}),
         ("self.amp > 3 or extra", {}),
         ("False", {}),
+        ("USE.it", {"before": "import argparse\nUSE = argparse.Namespace(it=False)"}),
     ],
 )
 def test_a_mistake_that_no_run_comes_by_is_a_risk(test, changes):
@@ -281,7 +282,7 @@ def test_a_mistake_that_no_run_comes_by_is_a_risk(test, changes):
         ("USE", {"before": "USE = 0\nUSE += ask()"}),
         ("USE['it']", {"before": "USE = {'it': False}\nUSE['it'] = ask()"}),
         ("USE['it']", {"before": "USE = {'it': False}\nUSE.update(ask())"}),
-        ("USE.it", {"before": "import argparse\nUSE = argparse.Namespace(it=False)"}),
+        ("USE.it", {"before": "import argparse\nUSE = argparse.Namespace(it=ask())"}),
         ("not extra", {}),
         ("extra or True", {}),
         ("len(x) > 3", {}),

@@ -848,9 +848,10 @@ test_loader = DataLoader(MNIST("."), batch_size=32, drop_last=True)
         ("batches = iter(test_loader)\nx, y = next(batches)\nprint(x.shape)\n", []),
         ("x, y = next(iter(test_loader))\nprint(x.shape)\n", []),
         ("first = next(iter(test_loader))\nagain = next(iter(test_loader))\nprint(first)\n", []),
-        ("for x, y in test_loader:\n    print(x)\n", [RISK]),
+        ("for x, y in test_loader:\n    print(x)\n", []),
+        ("for x, y in test_loader:\n    print(score(x))\n", [RISK]),
         ("batches = iter(test_loader)\nfor i in range(9):\n    print(next(batches))\n", [RISK]),
-        ("for x, y in iter(test_loader):\n    print(x)\n", [RISK]),
+        ("for x, y in iter(test_loader):\n    print(score(x))\n", [RISK]),
         ("x, y = next(iter(test_loader))\nprint(len(test_loader))\n", [RISK]),
     ],
 )

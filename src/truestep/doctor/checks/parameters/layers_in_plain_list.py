@@ -8,25 +8,13 @@ from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.library.layers import LAYERS_WITHOUT_WEIGHTS
+from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, name_of, wrapped
 
 # layers without weights whose mode matters
 _WITH_MODE = re.compile(r"^torch\.nn\.(\w*Dropout\dd|\w*Dropout|RReLU)$")
-_RETURN_ITSELF = (
-    "to",
-    "cuda",
-    "cpu",
-    "double",
-    "float",
-    "half",
-    "bfloat16",
-    "apply",
-    "requires_grad_",
-    "train",
-    "eval",
-)
 _HOLDERS = ("Sequential", "ModuleList", "ModuleDict", "ParameterList", "ParameterDict")
 _ASKS_FOR_WEIGHTS = re.compile(
     r"^((named_)?parameters|(load_)?state_dict|save|to|cuda|backward|train|eval|fit|optim|modules|children)$"
@@ -141,7 +129,7 @@ def _parts(value: ast.expr) -> Iterator[ast.expr]:
 def _made_by(part: ast.expr) -> ast.Call | None:
     """Return the call that makes a value; `.to(device)` and its like return what they are called on."""
     match part:
-        case ast.Call(func=ast.Attribute(value=ast.Call() as made, attr=name)) if name in _RETURN_ITSELF:
+        case ast.Call(func=ast.Attribute(value=ast.Call() as made, attr=name)) if name in SAME_NUMBERS:
             return _made_by(made)
         case ast.Call():
             return part
