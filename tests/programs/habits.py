@@ -47,7 +47,8 @@ FRAME = {
     "learner with truestep": "{{model}}\n{{around}}\n"
     'model = run.learner(model, lambda p: {{optimizer}}{{learner options}}{{split}}, name="model")\n'
     "{{more to train}}\n{{loss}}\n{{law watches}}\n{{before training}}",
-    "end with truestep": "{{at the end}}\n{{end noted}}\nif run.is_main:\n"
+    "end with truestep": "{{at the end}}\n{{end noted}}\n{{end saved}}",
+    "end saved": "if run.is_main:\n"
     '    torch.save({"model": model.state_dict(), "optimizer": model.optimizers[0].state_dict()}, "end.pt")',
     "held rows": "6",
     "stream rows": "20",
