@@ -257,3 +257,23 @@ def test_a_mean_of_the_other_part_is_told(filled, mean):
 @pytest.mark.parametrize(("filled", "mean"), SAME_PART)
 def test_a_mean_of_what_is_left_is_not(filled, mean):
     assert not told("LOSS060", MEANS.replace("FILLED", filled).replace("MEAN", mean))
+
+
+IN_ARMS = """
+import numpy as np
+import torch
+
+def split(x, y=None):
+    if y is None:
+        x_train, x_test = np.split(x, [3])
+        return x_train, x_test
+    else:
+        x_train, x_test = np.split(x, [3])
+        y_train, y_test = np.split(GIVEN, [3])
+        return x_train, y_train, x_test, y_test
+"""
+
+
+def test_a_name_that_is_left_is_told_where_another_arm_has_the_same_line():
+    assert told("VALUE044", IN_ARMS.replace("GIVEN", "x"))
+    assert not told("VALUE044", IN_ARMS.replace("GIVEN", "y"))

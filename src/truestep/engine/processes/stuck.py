@@ -5,14 +5,18 @@ import sys
 import threading
 import time
 import traceback
+from collections.abc import Callable
 from traceback import walk_stack
 from types import FrameType
+from typing import TypeVar
 from weakref import ref
 
 from truestep.core.errors import RankError
-from truestep.core.frames import frame_of_user
+from truestep.core.frames import is_library_file, is_truestep_file
 from truestep.engine.processes.lookout import CALL_OF_ALL, RankGone, call_of_torch, ranks_are_apart
 from truestep.engine.processes.world import World
+
+T = TypeVar("T")
 
 # `fully_shard` waits for what it gathers by itself, and so does what the user's code calls of torch.distributed: nobody looks
 # around there. gloo tells it when a connection breaks, but seldom does not, and says nothing where a rank is elsewhere: then it
@@ -30,7 +34,7 @@ def end_if_stuck(world: World) -> None:
             frame = sys._current_frames().get(waits)
             call = call_of_torch(each for each, _ in walk_stack(frame)) if frame else None
             gone = here.notes.gone() if call else None
-            told = None if gone is None else _told(here)
+            told = None if gone is None else _asked(here, here.notes.failure)
             # who is gone may have left since another had failed
             found = lost.for_long(told or gone, is_told=told is not None)
             found = found or alone.for_long(_alone(here, call, frame) if call else None)
@@ -42,9 +46,9 @@ def end_if_stuck(world: World) -> None:
     threading.Thread(target=watch, name="truestep-stuck", daemon=True).start()
 
 
-def _told(world: World) -> tuple[int | None, str] | None:
+def _asked(world: World, question: Callable[[], T]) -> T | None:
     try:
-        return world.ask(world.notes.failure)
+        return world.ask(question)
     except RankError:  # the store is gone: so are the connections that torch waits on
         return None
 
@@ -52,15 +56,21 @@ def _told(world: World) -> tuple[int | None, str] | None:
 def _alone(world: World, call: str, frame: FrameType | None) -> tuple[None, str] | None:
     """Return what is to be said where all other ranks have gone past this one, and wait for it in what it has not come to.
 
-    All: a rank that has taken what another still sends is past it rightly.
+    All: a rank that has taken what another still sends is past it rightly. What a run calls itself it looks around in.
     """
-    signs = world.ask(world.notes.signs)
-    if any(sign.meeting <= world.num_begun for rank, sign in enumerate(signs) if rank != world.rank):
+    files = ((each, each.f_code.co_filename) for each, _ in walk_stack(frame))
+    caller = next((each for each, file in files if is_truestep_file(file) or not is_library_file(file)), None)
+    if caller is None or is_truestep_file(caller.f_code.co_filename):
         return None
-    of_user = frame_of_user(frame)
-    line = f", {of_user.f_code.co_filename}:{of_user.f_lineno}" if of_user else ""
+    signs = _asked(world, world.notes.signs)
+    if signs is None or any(
+        sign.meeting <= world.num_begun for rank, sign in enumerate(signs) if rank != world.rank
+    ):
+        return None
     places = {rank: f"{sign.place}, {sign.where}" for rank, sign in enumerate(signs)}
-    places[world.rank] = f"torch.distributed ({call}){line} (step {world.step})"
+    places[world.rank] = (
+        f"torch.distributed ({call}), {caller.f_code.co_filename}:{caller.f_lineno} (step {world.step})"
+    )
     return None, f"{ranks_are_apart(places)} {CALL_OF_ALL}"
 
 

@@ -44,14 +44,14 @@ class SiblingCutTwice(SourceCheck):
         if "numpy" not in module.text and not module.program.answer(mentions_torch):
             return  # what evaluates or loads beside a script often knows arrays alone
         for scope in (module.tree, *module.named_functions):
-            first: dict[str, ast.Assign] = {}
+            written: dict[str, list[ast.Assign]] = {}
             for node in module.directly_in(scope, ast.Assign):
                 if not isinstance(node.value, ast.Call | ast.Subscript) or len(node.targets) != 1:
                     continue
-                other = first.setdefault(ast.dump(node.value), node)
-                if other is node or module.parents[other] is not module.parents[node]:
-                    continue
-                if in_other_arms(module, other, node):
+                same = written.setdefault(ast.dump(node.value), [])
+                other = next((each for each in same if _stands_beside(module, each, node)), None)
+                same.append(node)
+                if other is None:
                     continue
                 found = _renamed(_names(other), _names(node))
                 if (
@@ -64,6 +64,10 @@ class SiblingCutTwice(SourceCheck):
                         f"was {found[1]!r} meant?"
                     )
                     yield At(node, text, RISK)
+
+
+def _stands_beside(module: SourceModule, one: ast.Assign, other: ast.Assign) -> bool:
+    return module.parents[one] is module.parents[other] and not in_other_arms(module, one, other)
 
 
 def _names(node: ast.Assign) -> list[str]:
