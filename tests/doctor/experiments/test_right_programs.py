@@ -13,7 +13,9 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.runtime.watch import Watch, WatchOptions
 from truestep.doctor.selection import CheckSelection
 
-pytestmark = needs_forks  # among the first that import a framework: threads that others start would leave it untried
+pytestmark = (
+    needs_forks  # among the first that import a framework: threads that others start would leave it untried
+)
 SCRIPTS = sorted((Path(__file__).parent / "right").glob("*.py"))
 # what is asked about, by program
 ASKED: dict[str, list[str]] = {}
