@@ -4,6 +4,7 @@
 import functools
 import json
 import re
+from pathlib import Path
 
 import pytest
 from doctor.experiments.test_relations import pytestmark as needs_forks
@@ -78,7 +79,7 @@ NOT_HERE = {"REL009", "REL013", "REL014"}
 
 
 @pytest.mark.sliced(2)
-@pytest.mark.parametrize("num_workers", ["0", "1"])
+@pytest.mark.parametrize("num_workers", ["0", "2"])
 def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers, plainly, tmp_path):
     plain, files = plainly(num_workers)
     command = ("-m", "truestep", "doctor", "--preview", "--select", "REL", "--report", "../report.json")
@@ -92,6 +93,34 @@ def test_the_script_is_as_without_and_the_report_has_what_came_of_it(num_workers
     assert {code for code, each in relations.items() if each["outcome"] == "not_tried"} <= NOT_HERE
     assert relations["REL002"]["outcome"] == "held"
     assert report["experiments"]["num_children"] > 5
+
+
+RIGHT = sorted((Path(__file__).parent / "right").glob("*.py"))
+SEEDED = "import random, numpy; random.seed(1); numpy.random.seed(1)\n"
+ITS_END = """
+import random, numpy, torch
+print("streams", torch.rand(()).item(), random.random(), numpy.random.rand())
+nets = [each for each in list(globals().values()) if isinstance(each, torch.nn.Module)]
+print("weights", [each.double().sum().item() for net in nets for each in net.state_dict().values()])
+"""
+
+
+@pytest.mark.sliced(20)
+@pytest.mark.parametrize("script", RIGHT, ids=lambda path: path.stem)
+def test_a_right_program_by_hand_ends_as_without(script, tmp_path):
+    ended = []
+    for name, command in {
+        "plain": (),
+        "doctor": ("-m", "truestep", "doctor", "--preview", "--select", "REL"),
+    }.items():
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "main.py").write_text(SEEDED + script.read_text("utf-8") + ITS_END)
+        done = warm.run(*command, "main.py", cwd=tmp_path / name)
+        told = [line for line in done.stdout.splitlines() if "runtime" not in line]
+        until = next(number for number, line in enumerate(told) if line.startswith("weights"))
+        files = {each.name: each.read_bytes() for each in (tmp_path / name).rglob("*") if each.is_file()}
+        ended.append((done.returncode, told[: until + 1], files))
+    assert ended[0] == ended[1]
 
 
 def test_the_report_says_what_held_and_what_is_broken():
