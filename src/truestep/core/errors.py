@@ -164,15 +164,12 @@ def whole_number_meant(value: Any, least: float | None = None) -> int | None:
     return int(number)
 
 
-def check_flag(owner: str, name: str, value: object) -> None:
-    """Raise an OptionError unless an option is a truth value."""
+def check_flag(owner: str, name: str, value: object, *, no_number: str = "") -> None:
+    """Raise an OptionError unless an option is a truth value; `no_number` says why it is no number above 1 either."""
     if type(value).__name__ not in ("bool", "bool_"):  # the latter is NumPy's
         why = "; any text counts as true, whatever it says" if isinstance(value, str) else ""
-        if name == "shuffle" and isinstance(value, int) and value > 1:
-            why = (
-                ": the order is drawn over all samples, without a buffer of that size. What can only be read from front to back "
-                "is shuffled where it is read"
-            )
+        if isinstance(value, int) and value > 1:
+            why = no_number
         raise OptionError(f"{owner}({name}={value!r}): write True or False{why}.")
 
 

@@ -86,24 +86,21 @@ def batch_children_by_name(batch: Any) -> list[tuple[str, Any]] | None:
     return sorted(parts, key=lambda part: part[0]) if parts and has_names else parts
 
 
+def batch_leaves(
+    batch: Any, name: str = "", children: Callable[[Any], list[tuple[str, Any]] | None] = batch_children
+) -> Iterator[tuple[str, Any]]:
+    """Yield every leaf of `batch` with its name, as in `data['images'][0]`."""
+    parts = children(batch)
+    if parts is None:
+        yield name, batch
+        return
+    for step, part in parts:
+        yield from batch_leaves(part, name + step, children)
+
+
 def batch_leaves_by_name(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
     """Yield every leaf of `batch` with its name, in an order that is every process's."""
-    parts = batch_children_by_name(batch)
-    if parts is None:
-        yield name, batch
-        return
-    for step, part in parts:
-        yield from batch_leaves_by_name(part, name + step)
-
-
-def batch_leaves(batch: Any, name: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield every leaf of `batch` with its name, as in `data['images'][0]`."""
-    parts = batch_children(batch)
-    if parts is None:
-        yield name, batch
-        return
-    for step, part in parts:
-        yield from batch_leaves(part, name + step)
+    return batch_leaves(batch, name, batch_children_by_name)
 
 
 def map_batch_leaves(function: Callable[[Any], Any], batch: Any) -> Any:

@@ -25,10 +25,8 @@ class Change:
     repeated: bool = False  # the same once more
     keeps_buffers: bool = False  # whether buffers stay as they are, whatever writes to them
     records_rows: bool = False  # whether the rows of each operation's result are summed up
-    rolled: tuple[int, int] = (
-        -1,
-        0,
-    )  # of those, the number of one that is rolled by one, and along which dimension
+    # of those, the number of one that is rolled by one, and along which dimension
+    rolled: tuple[int, int] = (-1, 0)
     cleared: bool = False  # whether gradients are cleared beforehand
     second_call: bool = False  # whether a closure's second call in a step is looked at, and cleared before
     moved: str = ""  # the block of parameters that is moved

@@ -17,6 +17,11 @@ from truestep.engine.data.stacking import stack_samples
 
 Numbers = Sequence[float] | npt.NDArray[Any] | torch.Tensor
 
+_NO_BUFFER = (
+    ": the order is drawn over all samples, without a buffer of that size. What can only be read from front to back is shuffled "
+    "where it is read"
+)
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class ByLength:
@@ -128,7 +133,7 @@ class DataOptions:
             _take_count(self, name, least)
         flags = ("drop_last", "per_rank", "check")
         for flag in flags if isinstance(self.shuffle, BlockShuffle) else ("shuffle", *flags):
-            check_flag("run.data", flag, getattr(self, flag))
+            check_flag("run.data", flag, getattr(self, flag), no_number=_NO_BUFFER * (flag == "shuffle"))
         if self.num_workers != "auto":
             _take_count(self, "num_workers", 0)
         _check_pairs(self)

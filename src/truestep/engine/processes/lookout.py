@@ -23,9 +23,8 @@ STILL_SECONDS = 3.0  # without a sign of life, when the time is up already
 # what is told of a rank that hangs; a launch knows by it whom it had to end
 DID_NOT_COME, SHOWS_NO_LIFE = "did not come to", "has shown no sign of life"
 GRACE_SECONDS = 6.0  # for gloo to say itself that a rank's process is gone
-TOLD_GRACE_SECONDS = (
-    1.5  # where another rank has said so: it leaves, and rank 0 with the store soon behind it
-)
+# where another rank has said so: it leaves, and rank 0 with the store soon behind it
+TOLD_GRACE_SECONDS = 1.5
 
 
 class _Seen(NamedTuple):

@@ -9,6 +9,7 @@ import sys
 import time
 from traceback import walk_stack
 from typing import Any
+from weakref import WeakKeyDictionary, WeakValueDictionary
 
 from torch import Tensor
 
@@ -18,9 +19,9 @@ from truestep.engine.processes.asking import ask_rank_store
 from truestep.engine.processes.world import World
 
 WAITS_SECONDS = 10.0
-_worlds: dict[Any, World] = {}
+_worlds: WeakValueDictionary[Any, World] = WeakValueDictionary()
 """The ranks that share what lies on a mesh of torch's: those of this process."""
-_asked: dict[World, int] = {}
+_asked: WeakKeyDictionary[World, int] = WeakKeyDictionary()
 
 WHOLE = (
     "Gather the whole weights on every rank: from torch.distributed.checkpoint.state_dict import StateDictOptions, "

@@ -426,8 +426,10 @@ def _is_of_connection(error: BaseException) -> bool:
 
 def _note_call_alone(world: World, error: BaseException, place: str | None) -> None:
     """Note beside what broke in a call of the user's own which one it was, and who did not come."""
+    if not _is_of_connection(error):
+        return
     call = call_of_torch(frame for frame, _ in reversed([*walk_tb(error.__traceback__)]))
-    if call is None or not _is_of_connection(error):
+    if call is None:
         return
     with suppress(RankError):
         _, who = world.ask(world.notes.find_culprit)

@@ -165,9 +165,9 @@ def _batches_stepped_per_epoch(module: SourceModule) -> Iterator[At]:
         ]
         for step, call in made:
             beside = [each for each, other in made if other is call and len(each.loops()) != 1]
-            if beside or step.node in told or _counts(module, call) is not BUG:
+            if beside or step.node in told or not _is_behind_an_epoch(trace, step):
                 continue
-            if _is_behind_an_epoch(trace, step):
+            if _counts(module, call) is BUG:
                 told.add(step.node)
                 name = ast.unparse(call.func).rsplit(".", 1)[-1]
                 text = f"{name} is given the number of all batches, and is stepped once per epoch: the rate hardly moves."
