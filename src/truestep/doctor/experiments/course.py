@@ -16,6 +16,7 @@ from truestep.instrument.steps import UNDER_WAY
 MOST_EVALUATIONS = 2
 STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
 _STEP_ALONE, _STEP_ALONE_AT_LAST = 4, 12  # steps, where no batch was gone on with
+_MOST_TRAININGS = 3  # of a script, that are gone on from
 # files that hold a batch back until the next one is there
 _LOOKS_AHEAD = ("accelerate/data_loader.py",)
 
@@ -25,7 +26,8 @@ class TrainingCourse:
 
     def __init__(self) -> None:
         self.num_backwards = 0
-        self._handed: dict[int, int] = {}  # so many batches, by the data set
+        # so many batches of this training, by the data set
+        self._handed: Counter[int] = Counter()
         self._since_step: list[
             tuple[int, int]
         ] = []  # the iterators, and data sets, that handed over batches since a step for training
@@ -40,13 +42,21 @@ class TrainingCourse:
         self._has_begun_epoch = False  # one that was tried
         self._has_looked_at_memory = False
         self._has_looked_at_step = False
-        self._num_steps_made = 0
+        self._num_optimizers = 0  # that have stepped
+        self._num_trainings = 0  # that were gone on from before this one
+        self._num_steps_made = 0  # in this training
         self._steps_alone = 0  # so many steps in a row that no batch was handed over for
         self._has_forked = False
         self._why_not: dict[int, Counter[str]] = {}  # at each batch, by the data set
 
-    def stepped(self) -> None:
-        """An optimizer has stepped."""
+    def stepped(self, num_optimizers: int) -> bool:
+        """Note that an optimizer has stepped; tell whether it began a training, so that one may go on from there once more.
+
+        Args:
+            num_optimizers: that have stepped.
+        """
+        begins = num_optimizers > self._num_optimizers and self._begins_training()
+        self._num_optimizers = num_optimizers
         self._steps += 1
         self._is_of_a_run = bool(UNDER_WAY)
         self._num_steps_made += 1
@@ -55,6 +65,23 @@ class TrainingCourse:
         self._since_step = []
         self._window = max(1, self.num_backwards - self._backwards_at_step)
         self._backwards_at_step = self.num_backwards
+        return begins
+
+    def _begins_training(self) -> bool:
+        self._num_trainings += self._has_looked
+        if self._num_trainings >= _MOST_TRAININGS:
+            return False
+        self._has_looked_at_memory = self._has_looked_at_step = False
+        self._places = list(STEP_PLACES)
+        self._handed = Counter(data for _, data in self._since_step)
+        self._num_steps_made = self._steps_alone = 0
+        return True
+
+    @property
+    def _has_looked(self) -> bool:
+        """Whether one has gone on from somewhere in this training."""
+        looked = self._has_looked_at_memory or self._has_looked_at_step
+        return looked or len(self._places) < len(STEP_PLACES)
 
     @property
     def window(self) -> int:
@@ -92,12 +119,12 @@ class TrainingCourse:
         own = id(iterator._dataset)
         if self._steps:
             self._last_steps, self._steps = self._steps, 0
-        handed = self._handed[own] = self._handed.get(own, 0) + 1
+        self._handed[own] += 1
         evaluates = self._trained and own not in self._trained and are_models_resting()
         if evaluates or not torch.is_grad_enabled():  # its batches are no part of a step
             return False
         others, self._since_step = self._since_step, [*self._since_step, (id(iterator), own)]
-        if not self._places or handed < self._places[0]:
+        if not self._places or self._handed[own] < self._places[0]:
             return False
         obstacle = self._obstacle(iterator, [each for each, _ in others])
         if obstacle is not None:
@@ -117,11 +144,11 @@ class TrainingCourse:
         return self._steps_alone >= least and not self._has_looked_at_memory
 
     def looks_at_memory(self) -> None:
-        """Note that a batch in memory is looked for: once in a run."""
+        """Note that a batch in memory is looked for: once in a training."""
         self._has_looked_at_memory = True
 
     def is_step_alone(self, *, is_whole: bool) -> bool:
-        """Whether a step was made just now from which one may go on to the next, whatever its batch is: once in a run.
+        """Whether a step was made just now from which one may go on to the next, whatever its batch is: once in a training.
 
         Args:
             is_whole: whether all optimizers have made as many steps.

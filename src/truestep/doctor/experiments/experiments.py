@@ -20,7 +20,11 @@ from truestep.doctor.experiments.evaluation_experiment import EvaluationExperime
 from truestep.doctor.experiments.going_on import end_child_with_script
 from truestep.doctor.experiments.loads import examples_handed_over
 from truestep.doctor.experiments.memory_batch import MemoryLook, batch_in_memory
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, RelationNotApplicableError
+from truestep.doctor.experiments.not_tried import (
+    ExperimentNotTriedError,
+    RelationNotApplicableError,
+    StepsOfOthersError,
+)
 from truestep.doctor.experiments.options import user_criteria
 from truestep.doctor.experiments.own_state import StateExperiment
 from truestep.doctor.experiments.step_child import StepPlan
@@ -30,7 +34,7 @@ from truestep.doctor.forks.obstacles import why_no_fork
 from truestep.doctor.relations.examples import Examples, UnclearExamplesError, find_examples
 from truestep.doctor.relations.relation import BrokenRelation, ExperimentRelation, StepRelation
 from truestep.doctor.runtime.frames import watched_user_place
-from truestep.doctor.runtime.history import WatchHistory
+from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 from truestep.doctor.runtime.looking import watched_sensitive_layers
 from truestep.doctor.watcher import Observation
 
@@ -52,7 +56,7 @@ class RelationRecord:
     broken: list[BrokenRelation] = field(default_factory=list)
     not_tried: str | None = None  # why, where it was tried nowhere
     not_applicable: str | None = None  # why there is nothing that it speaks of
-    not_in_memory: str | None = None  # why no batch in memory is known, where none of a loader was used
+    told_nothing: str | None = None  # why a place told nothing, where no other one says more
 
     @property
     def is_known(self) -> bool:
@@ -90,6 +94,7 @@ class Experiments:
         self._history = history
         self._relations = sorted(relations, key=lambda each: each.num_children)
         self._found, self._failed = found, failed
+        self._known_here: set[str] = set()  # of this training, without regard to its batch
         self._batch: dict[str, Any] = {}  # of a plan, where no loader hands it over
 
     @property
@@ -114,7 +119,8 @@ class Experiments:
 
     def stepped(self) -> None:
         """An optimizer has stepped; in a child that is forked here the script goes on."""
-        self.course.stepped()
+        if self.course.stepped(len(self._history.stepping())):
+            self._known_here.clear()
         if not self._relations:
             return
         try:
@@ -125,7 +131,7 @@ class Experiments:
             elif self.course.is_step_alone(is_whole=is_whole):
                 self.course.looks_at_step()
                 self._try_out("state", self._state_experiment)
-                if not any(self.records[each.code].is_known for each in self._without_batch()):
+                if not self._known_here:
                     self._try_out("step alone", self._step_alone_experiment)
         except ChildGoesOn:
             self._relations = []
@@ -137,11 +143,7 @@ class Experiments:
     def _try_out(
         self, kind: str, begin: Callable[[], Experiment], look: Callable[[], None] | None = None
     ) -> None:
-        wanted = (
-            self._without_batch()
-            if kind == "step alone"
-            else [each for each in self._relations if each.tried_at == kind]
-        )
+        wanted = self._without_batch() if kind == "step alone" else self._tried_at(kind)
         self.budget.begin_place()
         try:
             if (obstacle := why_no_fork()) is not None:
@@ -151,12 +153,12 @@ class Experiments:
             # what is asked of the script's objects may draw; the script's streams go on as without
             with torch_streams_put_back(), host_streams_put_back():
                 experiment = begin()
+            if isinstance(experiment, StepExperiment):
+                experiment.demand_own_steps()
         except (ExperimentNotTriedError, UnclearExamplesError) as why:
-            for each in wanted:
-                if look is None:
-                    self._pass_over(each, why)
-                else:  # steps without a loader may come beside others, whose reasons say more
-                    self.records[each.code].not_in_memory = str(why)
+            # steps without a loader may come beside others, whose reasons say more
+            is_told = look is None and not isinstance(why, StepsOfOthersError)
+            self._pass_all_over(wanted, why, is_told=is_told)
             return
         except Exception as error:  # noqa: BLE001 - what we look at must not stop the user's training
             for each in wanted:
@@ -165,6 +167,18 @@ class Experiments:
         for each in wanted:
             if self._is_for(each, experiment):
                 self._try_relation(each, experiment)
+
+    def _tried_at(self, kind: str) -> list[ExperimentRelation]:
+        return [each for each in self._relations if each.tried_at == kind]
+
+    def _pass_all_over(
+        self, relations: Sequence[ExperimentRelation], why: Exception, *, is_told: bool
+    ) -> None:
+        for each in relations:
+            if is_told:
+                self._pass_over(each, why)
+            else:
+                self.records[each.code].told_nothing = str(why)
 
     def _is_for(self, relation: ExperimentRelation, experiment: Experiment) -> bool:
         """Tell whether a relation is tried here; what needs no batch waits where the step makes its own."""
@@ -183,6 +197,8 @@ class Experiments:
                 end_child_with_script(error)
             self._give_up(relation, error)
             return
+        if isinstance(relation, StepRelation) and not relation.needs_batch:
+            self._known_here.add(relation.code)
         came.held += not broken
         came.broken += broken
         for each in broken:
@@ -211,7 +227,7 @@ class Experiments:
 
     def _look_for_batch(self) -> None:
         """Fork children that tell which tensors the next step is for: what lies in memory, or else what the step makes."""
-        optimizers = [each.optimizer for each in self._history.stepping()]
+        optimizers = [each.optimizer for each in self._stepping()]
         trained = list(_parameters_by_name(self._history, optimizers).values())
         size = 4 * sum(each.nbytes for each in trained)
         if len(optimizers) == 1:
@@ -229,7 +245,7 @@ class Experiments:
 
     def _num_steps_of_turn(self) -> int:
         """Return how many steps the optimizers make together, where no batch tells it."""
-        return len(self._history.stepping()) if self._have_stepped_together() else 1
+        return len(self._stepping()) if self._have_stepped_together() else 1
 
     def _without_batch(self) -> list[ExperimentRelation]:
         """Return the relations of a step that its batch need not be known for."""
@@ -237,7 +253,12 @@ class Experiments:
 
     def _have_stepped_together(self) -> bool:
         """Tell whether all optimizers have made as many steps."""
-        return len({each.num_steps for each in self._history.stepping()}) == 1
+        return len({each.num_steps for each in self._stepping()}) == 1
+
+    def _stepping(self) -> list[OptimizerRecord]:
+        """Return the optimizers that have stepped and may step again: those of a training that is over are left out."""
+        known = self._history.stepping()
+        return [each for each in known if not each.is_left] or known
 
     def _step_alone_experiment(self) -> StepExperiment:
         """Return an experiment with the next steps, whatever their batch is."""
@@ -251,7 +272,7 @@ class Experiments:
         return StepExperiment(plan, place or watched_user_place(), self.budget)
 
     def _plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
-        optimizers = [each.optimizer for each in self._history.stepping()]
+        optimizers = [each.optimizer for each in self._stepping()]
         has_batch = bool(examples.leaves)
         num_steps = self.course.num_steps if iterator is not None else self._num_steps_of_turn()
         return StepPlan(
@@ -283,7 +304,7 @@ class Experiments:
         )
 
     def _state_experiment(self) -> StateExperiment:
-        optimizers = [each.optimizer for each in self._history.stepping()]
+        optimizers = [each.optimizer for each in self._stepping()]
         made = {id(schedule): place for schedule, place in self._history.schedules}
         return StateExperiment(optimizers, made, watched_user_place(), self.budget)
 
@@ -302,7 +323,7 @@ class Experiments:
             return "not applicable", _NO_PLACE[relation.tried_at]
         return "not tried", (
             self.course.has_obstacle and self.course.why_not
-        ) or record.not_in_memory or self.course.why_not
+        ) or record.told_nothing or self.course.why_not
 
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""

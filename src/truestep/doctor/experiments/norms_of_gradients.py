@@ -1,9 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Follows gradients that are taken for a loss to their norms: a penalty compares one norm for each output with a number."""
+"""Norms of gradients: those that a penalty compares with a number are followed, and a clip bounds none."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from truestep.doctor.experiments.step_follower import NotedTensors
@@ -57,3 +58,14 @@ def _is_number(other: Sequence[Any]) -> bool:
         return bool(other) and bool(other[0])
     numbers = other[0].detach().reshape(-1)
     return not other[0].requires_grad and bool((numbers == numbers[0]).all()) and bool(numbers[0])
+
+
+def unclipped(_original: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a clip by norm or value at no bound: clipped gradients of two halves have no mean."""
+
+    def clip(parameters: Any, *_: Any, **__: Any) -> Any:
+        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
+        found = [each.grad.detach().norm() for each in given if each.grad is not None]
+        return torch.stack(found).norm() if found else torch.zeros(())
+
+    return clip

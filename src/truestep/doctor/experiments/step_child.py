@@ -25,6 +25,8 @@ from truestep.doctor.experiments.held_constants import HeldConstants
 from truestep.doctor.experiments.loads import examples_handed_over
 from truestep.doctor.experiments.memory_batch import put_in_memory
 from truestep.doctor.experiments.moves import move_parameters
+from truestep.doctor.experiments.norms_of_gradients import unclipped
+from truestep.doctor.experiments.not_tried import STEPS_OF_OTHERS
 from truestep.doctor.experiments.opened_cuts import OpenedCuts
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen, sampled_gradients
 from truestep.doctor.experiments.own_backward import own_backward_of
@@ -40,6 +42,7 @@ from truestep.doctor.runtime.wrapping import WatchWrappers
 
 _SECOND = 2
 MOST_BATCHES = 64  # of an accumulation
+_MOST_OF_OTHERS = 4  # steps of optimizers that had not stepped before
 AMID = "a backward came between the last step and the batch"
 Call = Callable[..., Any]
 
@@ -90,6 +93,7 @@ class StepChild:
         self._left: list[Tensor | None] = []  # by the last backward, for the parameters
         self._in_closure: Optimizer | None = None
         self._num_calls = 0  # of a closure
+        self._num_of_others = 0  # steps
         self._kept: list[tuple[Tensor, Tensor]] = []
         self._noise: SymmetricNoise | None = None
         self._sight: DataSight | None = None
@@ -218,8 +222,8 @@ class StepChild:
         wrappers.method(torch.Tensor, "register_hook", self._registering)
         wrappers.method(_BaseDataLoaderIter, "__next__", self._handing_over)
         for home in (nn.utils, nn.utils.clip_grad):
-            wrappers.function(home, "clip_grad_norm_", _unclipped)
-            wrappers.function(home, "clip_grad_value_", _unclipped)
+            wrappers.function(home, "clip_grad_norm_", unclipped)
+            wrappers.function(home, "clip_grad_value_", unclipped)
         wrappers.exchange()
         register_optimizer_step_pre_hook(self._before_step)
         register_optimizer_step_post_hook(self._after_step)
@@ -284,6 +288,7 @@ class StepChild:
             self._note_step(optimizer)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        self._count_others(optimizer)
         if self._waiting:
             self._is_amid = False
             return None
@@ -296,6 +301,15 @@ class StepChild:
         with unseen():
             self._begin_step(optimizer, closure)
         return None
+
+    def _count_others(self, optimizer: Optimizer) -> None:
+        """End where a training that the plan does not know has begun."""
+        known = {id(each) for each in self._plan.parameters.values()}
+        if any(id(each) in known for group in optimizer.param_groups for each in group["params"]):
+            return
+        self._num_of_others += 1
+        if self._num_of_others >= max(_MOST_OF_OTHERS, 2 * self._plan.num_steps):
+            self._life.end()
 
     def _second_call(self, optimizer: Optimizer, closure: Call) -> Call:
         """Return a closure such that the gradients of its second call are told."""
@@ -337,7 +351,7 @@ class StepChild:
         if not step.losses and self._life.seen.steps:  # one loss for several optimizers
             before = vars(self._life.seen.steps[-1])
             step = StepSeen(**{**before, "optimizer": number, "gradients": gradients, "shares_losses": True})
-        if not own:  # a wrapper of one that is known, or one that trains something else
+        if not own:  # one that trains something else
             return
         self._life.seen.overwritten += [
             name
@@ -364,7 +378,7 @@ class StepChild:
     def _handing_over(self, original: Call) -> Call:
         def __next__(iterator: Any) -> Any:  # noqa: N807
             seen = self._life.seen
-            if seen.steps:
+            if seen.steps or (self._num_of_others and iterator is self._plan.iterator):
                 self._life.end()
             if isinstance(iterator, _MultiProcessingDataLoaderIter):
                 self._life.end(failure="the step takes a further batch, which worker processes hold")
@@ -410,6 +424,8 @@ class StepChild:
             self._change_parameters()
 
     def _finish(self, seen: ChildOutcome) -> None:
+        if self._num_of_others and not (seen.steps or seen.failure or seen.error):
+            seen.failure = STEPS_OF_OTHERS
         if self._noise is not None and (self._plan.at_use is None or seen.uses):
             seen.coarsest, seen.draws = self._noise.coarsest, self._noise.has_drawn
             seen.drawn, seen.stream = self._noise.drawn, self._noise.state()
@@ -432,14 +448,3 @@ class StepChild:
         for each in self._followers:
             each.tell(seen)
         seen.calls = self._rows.calls_that_reach() if self._rows is not None else []
-
-
-def _unclipped(_original: Call) -> Call:
-    """Clip at no bound: clipped gradients of two halves have no mean."""
-
-    def clip(parameters: Any, *_: Any, **__: Any) -> Any:
-        given = [parameters] if isinstance(parameters, Tensor) else list(parameters)
-        found = [each.grad.detach().norm() for each in given if each.grad is not None]
-        return torch.stack(found).norm() if found else torch.zeros(())
-
-    return clip

@@ -14,7 +14,12 @@ from truestep.doctor.experiments.changes import Change, ChangeKind
 from truestep.doctor.experiments.child_goes_on import outcome_of_child
 from truestep.doctor.experiments.counts import counts_of
 from truestep.doctor.experiments.full_precision import HALF_PRECISION
-from truestep.doctor.experiments.not_tried import ExperimentNotTriedError, why_child_raised
+from truestep.doctor.experiments.not_tried import (
+    STEPS_OF_OTHERS,
+    ExperimentNotTriedError,
+    StepsOfOthersError,
+    why_child_raised,
+)
 from truestep.doctor.experiments.outcome import ChildOutcome, StepSeen
 from truestep.doctor.experiments.step_child import StepChild, StepPlan
 from truestep.doctor.finding import Place
@@ -58,6 +63,18 @@ class StepExperiment:
         if self.plan.at_use is not None and change != Change() and found.error is None:
             _demand_same_uses(found, self.base)
         return found
+
+    def demand_own_steps(self) -> None:
+        """Let the child that changes nothing go on.
+
+        Raises:
+            StepsOfOthersError: the next steps are those of an optimizer that this experiment does not know.
+        """
+        try:
+            self.child(Change())
+        except ExperimentNotTriedError as why:
+            if str(why) == STEPS_OF_OTHERS:
+                raise StepsOfOthersError(str(why)) from None
 
     def _forked(self, change: Change) -> ChildOutcome:
         if self.plan.at_use is not None and change.count(self.plan.examples) != self.plan.examples.count:

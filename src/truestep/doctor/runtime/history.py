@@ -6,7 +6,8 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from sys import getrefcount
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from truestep.core.tensor_bytes import times_written
 from truestep.doctor.finding import Place
@@ -150,6 +151,11 @@ class OptimizerRecord:
     marks: list[GradientMark] = field(default_factory=list)  # of a few gradients after the last step
     after_backward: list[GradientMark] = field(default_factory=list)  # and after the last backward
 
+    @property
+    def is_left(self) -> bool:
+        """Whether nobody refers to the optimizer but this record, so that it makes no further step."""
+        return _num_references(self) <= _OF_A_RECORD
+
     def parameters(self) -> Iterator[Tensor]:
         """Yield every parameter it holds."""
         for group in self.optimizer.param_groups:
@@ -189,6 +195,13 @@ class OptimizerRecord:
     def unchanged_since_mark(self) -> bool:
         """Tell whether gradients are the ones marked: nothing cleared them, by whatever way."""
         return any(each.is_kept() for each in self.marks)
+
+
+def _num_references(record: OptimizerRecord) -> int:
+    return getrefcount(record.optimizer)
+
+
+_OF_A_RECORD = _num_references(OptimizerRecord(cast("Any", object()), Place("", 1)))
 
 
 def _sample(held: list[Tensor]) -> list[Tensor]:
