@@ -28,7 +28,7 @@ from truestep.doctor.experiments.not_tried import (
 from truestep.doctor.experiments.options import user_criteria
 from truestep.doctor.experiments.own_state import StateExperiment
 from truestep.doctor.experiments.step_child import StepPlan
-from truestep.doctor.experiments.step_experiment import StepExperiment
+from truestep.doctor.experiments.step_experiment import StepExperiment, demand_own_steps
 from truestep.doctor.finding import Place
 from truestep.doctor.forks.obstacles import why_no_fork
 from truestep.doctor.relations.examples import Examples, UnclearExamplesError, find_examples
@@ -124,7 +124,7 @@ class Experiments:
         if not self._relations:
             return
         try:
-            is_whole = self._have_stepped_together()
+            is_whole = _have_stepped_together(self._stepping())
             if self.course.steps_from_memory(is_whole=is_whole):
                 self.course.looks_at_memory()
                 self._try_out("step", self._memory_experiment, self._look_for_batch)
@@ -143,7 +143,8 @@ class Experiments:
     def _try_out(
         self, kind: str, begin: Callable[[], Experiment], look: Callable[[], None] | None = None
     ) -> None:
-        wanted = self._without_batch() if kind == "step alone" else self._tried_at(kind)
+        tried_at = [each for each in self._relations if each.tried_at == kind]
+        wanted = self._without_batch() if kind == "step alone" else tried_at
         self.budget.begin_place()
         try:
             if (obstacle := why_no_fork()) is not None:
@@ -154,11 +155,12 @@ class Experiments:
             with torch_streams_put_back(), host_streams_put_back():
                 experiment = begin()
             if isinstance(experiment, StepExperiment):
-                experiment.demand_own_steps()
+                demand_own_steps(experiment)
         except (ExperimentNotTriedError, UnclearExamplesError) as why:
             # steps without a loader may come beside others, whose reasons say more
             is_told = look is None and not isinstance(why, StepsOfOthersError)
-            self._pass_all_over(wanted, why, is_told=is_told)
+            for each in wanted:
+                self._pass_over(each, why, is_told=is_told)
             return
         except Exception as error:  # noqa: BLE001 - what we look at must not stop the user's training
             for each in wanted:
@@ -167,18 +169,6 @@ class Experiments:
         for each in wanted:
             if self._is_for(each, experiment):
                 self._try_relation(each, experiment)
-
-    def _tried_at(self, kind: str) -> list[ExperimentRelation]:
-        return [each for each in self._relations if each.tried_at == kind]
-
-    def _pass_all_over(
-        self, relations: Sequence[ExperimentRelation], why: Exception, *, is_told: bool
-    ) -> None:
-        for each in relations:
-            if is_told:
-                self._pass_over(each, why)
-            else:
-                self.records[each.code].told_nothing = str(why)
 
     def _is_for(self, relation: ExperimentRelation, experiment: Experiment) -> bool:
         """Tell whether a relation is tried here; what needs no batch waits where the step makes its own."""
@@ -213,9 +203,11 @@ class Experiments:
             relation, Observation(broken.place or place, broken.message, broken.severity, broken.evidence)
         )
 
-    def _pass_over(self, relation: ExperimentRelation, why: Exception) -> None:
+    def _pass_over(self, relation: ExperimentRelation, why: Exception, *, is_told: bool = True) -> None:
         came = self.records[relation.code]
-        if isinstance(why, RelationNotApplicableError):
+        if not is_told:
+            came.told_nothing = str(why)
+        elif isinstance(why, RelationNotApplicableError):
             came.not_applicable = came.not_applicable or str(why)
         else:
             came.not_tried = came.not_tried or str(why)
@@ -245,15 +237,11 @@ class Experiments:
 
     def _num_steps_of_turn(self) -> int:
         """Return how many steps the optimizers make together, where no batch tells it."""
-        return len(self._stepping()) if self._have_stepped_together() else 1
+        return len(self._stepping()) if _have_stepped_together(self._stepping()) else 1
 
     def _without_batch(self) -> list[ExperimentRelation]:
         """Return the relations of a step that its batch need not be known for."""
         return [each for each in self._relations if isinstance(each, StepRelation) and not each.needs_batch]
-
-    def _have_stepped_together(self) -> bool:
-        """Tell whether all optimizers have made as many steps."""
-        return len({each.num_steps for each in self._stepping()}) == 1
 
     def _stepping(self) -> list[OptimizerRecord]:
         """Return the optimizers that have stepped and may step again: those of a training that is over are left out."""
@@ -282,7 +270,7 @@ class Experiments:
             optimizers,
             max(1, num_steps),
             _layers_by_name(self._history),
-            steps_together=self._have_stepped_together(),
+            steps_together=_have_stepped_together(self._stepping()),
             criteria=user_criteria(self._history.models, self._history.names),
             has_batch=has_batch,
             **more,
@@ -328,6 +316,11 @@ class Experiments:
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
         return self.outcome(code)[1] or ""
+
+
+def _have_stepped_together(records: Sequence[OptimizerRecord]) -> bool:
+    """Tell whether optimizers have made as many steps."""
+    return len({each.num_steps for each in records}) == 1
 
 
 def _parameters_by_name(history: WatchHistory, optimizers: Sequence[Any]) -> dict[str, Any]:

@@ -70,6 +70,11 @@ class StepPlan:
         """Whether a loader hands over the batch, and so says that its rows are examples."""
         return self.in_memory is None and self.at_use is None
 
+    def knows(self, optimizer: Optimizer) -> bool:
+        """Whether the optimizer holds any of the parameters, itself or as a wrapper of one that does."""
+        known = {id(each) for each in self.parameters.values()}
+        return any(id(each) in known for group in optimizer.param_groups for each in group["params"])
+
 
 class StepChild:
     """A child that goes on to the steps that use its batch."""
@@ -288,7 +293,10 @@ class StepChild:
             self._note_step(optimizer)
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        self._count_others(optimizer)
+        if not self._plan.knows(optimizer):
+            self._num_of_others += 1
+            if self._num_of_others >= max(_MOST_OF_OTHERS, 2 * self._plan.num_steps):
+                self._life.end()
         if self._waiting:
             self._is_amid = False
             return None
@@ -301,15 +309,6 @@ class StepChild:
         with unseen():
             self._begin_step(optimizer, closure)
         return None
-
-    def _count_others(self, optimizer: Optimizer) -> None:
-        """End where a training that the plan does not know has begun."""
-        known = {id(each) for each in self._plan.parameters.values()}
-        if any(id(each) in known for group in optimizer.param_groups for each in group["params"]):
-            return
-        self._num_of_others += 1
-        if self._num_of_others >= max(_MOST_OF_OTHERS, 2 * self._plan.num_steps):
-            self._life.end()
 
     def _second_call(self, optimizer: Optimizer, closure: Call) -> Call:
         """Return a closure such that the gradients of its second call are told."""

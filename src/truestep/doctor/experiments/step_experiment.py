@@ -59,22 +59,11 @@ class StepExperiment:
             self._known[change] = self._forked(change)
         found = self._known[change]
         if found.failure is not None:
-            raise ExperimentNotTriedError(found.failure)
+            is_over = found.failure == STEPS_OF_OTHERS
+            raise (StepsOfOthersError if is_over else ExperimentNotTriedError)(found.failure)
         if self.plan.at_use is not None and change != Change() and found.error is None:
             _demand_same_uses(found, self.base)
         return found
-
-    def demand_own_steps(self) -> None:
-        """Let the child that changes nothing go on.
-
-        Raises:
-            StepsOfOthersError: the next steps are those of an optimizer that this experiment does not know.
-        """
-        try:
-            self.child(Change())
-        except ExperimentNotTriedError as why:
-            if str(why) == STEPS_OF_OTHERS:
-                raise StepsOfOthersError(str(why)) from None
 
     def _forked(self, change: Change) -> ChildOutcome:
         if self.plan.at_use is not None and change.count(self.plan.examples) != self.plan.examples.count:
@@ -342,6 +331,20 @@ class StepExperiment:
         line = self.mixing_line
         place = None if line is None else f"{path_in_finding(line.path)}:{line.line}"
         return str(self.mixing._replace(place=place))
+
+
+def demand_own_steps(experiment: StepExperiment) -> None:
+    """Let the child that changes nothing go on.
+
+    Raises:
+        StepsOfOthersError: the next steps are those of an optimizer that the experiment does not know.
+    """
+    try:
+        experiment.child(Change())
+    except StepsOfOthersError:
+        raise
+    except ExperimentNotTriedError:  # each relation says so that asks for it
+        pass
 
 
 def mixing_is_meant(experiment: StepExperiment) -> bool:
