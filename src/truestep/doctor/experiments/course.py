@@ -49,13 +49,15 @@ class TrainingCourse:
         self._has_forked = False
         self._why_not: dict[int, Counter[str]] = {}  # at each batch, by the data set
 
-    def stepped(self, num_optimizers: int) -> bool:
+    def stepped(self, num_optimizers: int, *, is_only_one: bool) -> bool:
         """Note that an optimizer has stepped; tell whether it began a training, so that one may go on from there once more.
 
         Args:
             num_optimizers: that have stepped.
+            is_only_one: whether this is the only one of them that may step again.
         """
-        begins = num_optimizers > self._num_optimizers and self._begins_training()
+        is_new = num_optimizers > self._num_optimizers
+        begins = is_new and (is_only_one or self._has_looked) and self._begins_training()
         self._num_optimizers = num_optimizers
         self._steps += 1
         self._is_of_a_run = bool(UNDER_WAY)
@@ -73,7 +75,7 @@ class TrainingCourse:
             return False
         self._has_looked_at_memory = self._has_looked_at_step = False
         self._places = list(STEP_PLACES)
-        self._handed = Counter(data for _, data in self._since_step)
+        self._handed.clear()
         self._num_steps_made = self._steps_alone = 0
         return True
 

@@ -119,12 +119,13 @@ class Experiments:
 
     def stepped(self) -> None:
         """An optimizer has stepped; in a child that is forked here the script goes on."""
-        if self.course.stepped(len(self._history.stepping())):
+        stepping = self._stepping()
+        if self.course.stepped(len(self._history.stepping()), is_only_one=len(stepping) == 1):
             self._known_here.clear()
         if not self._relations:
             return
         try:
-            is_whole = _have_stepped_together(self._stepping())
+            is_whole = _have_stepped_together(stepping)
             if self.course.steps_from_memory(is_whole=is_whole):
                 self.course.looks_at_memory()
                 self._try_out("step", self._memory_experiment, self._look_for_batch)

@@ -338,7 +338,7 @@ class StepChild:
     def _note_step(self, optimizer: Optimizer) -> None:
         gradients = self._gradients
         now = [each.grad for each in self._plan.parameters.values()]
-        are_others = any(one is not other for one, other in zip(now, self._left, strict=True))
+        are_others = any(one is not other for one, other in zip(now, self._left or now, strict=True))
         if gradients is None or are_others or self._counts is not None:
             # others were put there since the backward, as those of a worker's copy of the model, or they were divided
             gradients = sampled_gradients(self._plan.parameters)
