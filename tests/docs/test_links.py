@@ -69,6 +69,7 @@ def test_an_anchor_leads_to_a_heading(page):
 def test_no_page_leads_into_the_source(page):
     """Who has the pages alone lacks it; `truestep checks CODE` prints the page of a check."""
     assert [target for _, target in links(page) if "/src/" in f"/{target}" and ":" not in target] == []
+    assert re.findall(r"^```\{literalinclude\}.*/src/", page.read_text("utf-8"), re.MULTILINE) == []
 
 
 def test_in_the_built_pages_a_code_leads_to_its_page():

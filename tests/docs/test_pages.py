@@ -120,6 +120,8 @@ def test_every_exception_is_in_the_tree():
     ]
     tree = (truestep.core.errors.__doc__ or "").split()
     assert [name for name in kinds if name not in tree] == []
+    shown = re.search(r"^```text\n(TruestepError\n.*?)\n```", text_of("errors.md"), re.MULTILINE | re.DOTALL)
+    assert shown[1] in (truestep.core.errors.__doc__ or "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
