@@ -42,13 +42,23 @@ nitpick_ignore_regex = [
 NOT_RUN = re.compile(r"^<!--- skip: next (.+?) -->\s*\n```python\n", re.MULTILINE)
 
 
-# Where the pages are read as files a check's code leads to its source, whose docstring is its page; here, to that page.
-CHECK = re.compile(r"\[([A-Z]+\d{3})\]\([./]*src/truestep/doctor/checks/[\w/]+\.py\)")
+# A check is named by its code, which `truestep checks CODE` takes where the pages are read as files. Here it leads to its page, but
+# for what stands in code, in a heading or in another link.
+CHECK = re.compile(
+    r"(?P<left>^ *```.*?^ *```|`[^`\n]+`|^#.*?$|\[[^\]]*\]\([^)]*\)|^---\n.*?^---$|^\([A-Z]+\d{3}\)=$)"
+    r"|(?<![A-Za-z0-9])(?P<code>[A-Z]{3,5}\d{3})(?![A-Za-z0-9])",
+    re.MULTILINE | re.DOTALL,
+)
+
+
+def linked(found: re.Match[str]) -> str:
+    code = found["code"]
+    return found["left"] or f"[{code}](#{code})"
 
 
 def marked(page: str) -> str:
     """Have each block that no test runs look different, and say why it is not run; link codes to the pages of checks."""
-    page = CHECK.sub(r"[\1](#\1)", page)
+    page = CHECK.sub(linked, page)
     return NOT_RUN.sub(
         r'```{code-block} python\n:class: not-run\n:caption: "\1"\n\n', page
     )

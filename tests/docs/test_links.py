@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from truestep.doctor.catalogue import checks
+
 REPOSITORY = Path(__file__).parents[2]
 DOCS = REPOSITORY / "docs"
 MADE = {
@@ -23,7 +25,7 @@ PAGES = [
 ]
 PAGES = [page for page in PAGES if page not in MADE]
 LINK = re.compile(r"(?<!!)\[([^\[\]]*)\]\(([^()\s]+)\)")
-CODE = re.compile(r"[A-Z]{3,5}\d{3}")
+CODE = re.compile(r"(?<![A-Za-z0-9])[A-Z]{3,5}\d{3}(?![A-Za-z0-9])")
 
 
 def links(page: Path) -> list[tuple[str, str]]:
@@ -63,18 +65,29 @@ def test_an_anchor_leads_to_a_heading(page):
     assert [anchor for file, anchor in known if anchor not in anchors(file)] == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=each)
-def test_a_code_leads_to_the_check_that_has_it(page):
-    """The docstring of a check's file is its page; an anchor of the built pages leads nowhere in a file."""
-    for text, target in links(page):
-        if CODE.fullmatch(text):
-            assert f'code = "{text}"' in (page.parent / target).read_text("utf-8"), target
+@pytest.mark.parametrize("page", [page for page in PAGES if page.is_relative_to(DOCS)], ids=each)
+def test_no_page_leads_into_the_source(page):
+    """Who has the pages alone lacks it; `truestep checks CODE` prints the page of a check."""
+    assert [target for _, target in links(page) if "/src/" in f"/{target}" and ":" not in target] == []
+    assert re.findall(r"^```\{literalinclude\}.*/src/", page.read_text("utf-8"), re.MULTILINE) == []
 
 
 def test_in_the_built_pages_a_code_leads_to_its_page():
     marked = runpy.run_path(str(DOCS / "conf.py"))["marked"]
-    written = "[GRAD001](../../src/truestep/doctor/checks/gradients/backward_without_zero_grad.py), [a](b.py)"
-    assert marked(written) == "[GRAD001](#GRAD001), [a](b.py)"
+    written = "# GRAD001\n\n| GRAD001, [a](b.py) | `truestep checks GRAD001` |\n\n```text\nGRAD001\n```\n见GRAD001。"
+    built = written.replace("| GRAD001", "| [GRAD001](#GRAD001)").replace(
+        "见GRAD001", "见[GRAD001](#GRAD001)"
+    )
+    assert marked(written) == built
+
+
+def test_each_code_on_a_page_is_a_check():
+    known = {*checks()}
+    named = {each(page): CODE.findall(page.read_text("utf-8")) for page in PAGES if page.parent == DOCS}
+    records = ("docs/design.md", "docs/log.md")
+    assert {
+        code for page, codes in named.items() if page not in records for code in codes if code not in known
+    } == set()
 
 
 @pytest.mark.parametrize("page", ["README.md", "README.zh.md", "docs/index.md", "docs/install.md"])

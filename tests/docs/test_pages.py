@@ -2,6 +2,7 @@
 """The pages are complete and current: API, command line, figure, and whatever they refer to in the repository."""
 
 import inspect
+import pydoc
 import re
 import runpy
 import subprocess
@@ -52,6 +53,28 @@ def test_the_list_above_the_api_has_every_public_name_with_a_sentence():
     assert "```{include} names.inc" in text_of("api.md")
 
 
+def test_pydoc_prints_the_signature_of_each_name_as_the_api_page_says():
+    shown = re.search(
+        r"^\$ python -m pydoc (truestep\.\w+)\n(.*?)^```", text_of("api.md"), re.MULTILINE | re.DOTALL
+    )
+    printed = {
+        name: pydoc.plain(pydoc.render_doc(name, "Help on %s:")) for name in (shown[1], *public_names())
+    }
+    assert printed[shown[1]].split() == shown[2].split()
+    unsigned = [
+        name for name, text in printed.items() if not re.search(rf"\b{name.rpartition('.')[2]}\(", text)
+    ]
+    assert unsigned == []
+
+
+def public_names():
+    """Of ours alone: the classes for other libraries have those as bases, and pydoc would load these."""
+    names = runpy.run_path(str(DOCS / "generate_names.py"))["names"]()
+    return [
+        f"truestep.{name}" for name in names if not re.match(r"(?:lightning|transformers|accelerate)\.", name)
+    ]
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
 def test_blocks_that_do_not_run_are_marked_and_the_others_left(page):
     marked = runpy.run_path(str(DOCS / "conf.py"))["marked"]
@@ -97,6 +120,8 @@ def test_every_exception_is_in_the_tree():
     ]
     tree = (truestep.core.errors.__doc__ or "").split()
     assert [name for name in kinds if name not in tree] == []
+    shown = re.search(r"^```text\n(TruestepError\n.*?)\n```", text_of("errors.md"), re.MULTILINE | re.DOTALL)
+    assert shown[1] in (truestep.core.errors.__doc__ or "")
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(REPOSITORY).as_posix())
