@@ -58,7 +58,7 @@ class StepPlan:
     num_steps: int  # of optimizers, from one batch, or window of batches, to the next
     layers: Mapping[str, nn.Module]
     batches_ahead: int = 0  # so many batches are handed over before the one that is used
-    steps_together: bool = True  # whether the optimizers have made as many steps each
+    steps_together: bool = True  # whether each optimizer makes one of them
     criteria: Mapping[str, nn.Module] = field(default_factory=dict)  # of the script's own, by name
     in_full_precision: bool = False  # whether autocast is off
     in_memory: Mapping[str, Tensor] | None = None  # the batch's tensors, where no loader hands it over
