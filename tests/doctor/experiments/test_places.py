@@ -40,6 +40,22 @@ for epoch in range(3):
             opt.step()
             opt.zero_grad()
 """,
+    "accumulation over two batches that a worker loads": """
+for epoch in range(3):
+    for number, (x, y) in enumerate(DataLoader(data, batch_size=8, num_workers=1)):
+        (loss_of(x, y) / 2).backward()
+        if number % 2:
+            opt.step()
+            opt.zero_grad()
+""",
+    "accumulation over three batches that workers load in another order": """
+for epoch in range(3):
+    for number, (x, y) in enumerate(DataLoader(data, batch_size=4, num_workers=2, shuffle=True)):
+        (loss_of(x, y) / 3).backward()
+        if number % 3 == 2:
+            opt.step()
+            opt.zero_grad()
+""",
     "a closure that is called again and again": """
 opt = torch.optim.LBFGS(net.parameters(), lr=0.1, max_iter=3)
 for x, y in loader:
@@ -178,8 +194,11 @@ for first in range(0, 32, 8):
     opt.step()
 """,
     "the step takes a further batch, which worker processes hold": """
+class Stream(torch.utils.data.IterableDataset):
+    def __iter__(self):
+        yield from zip(*data.tensors)
 for epoch in range(3):
-    for number, (x, y) in enumerate(DataLoader(data, batch_size=8, num_workers=1)):
+    for number, (x, y) in enumerate(DataLoader(Stream(), batch_size=8, num_workers=1)):
         (loss_of(x, y) / 2).backward()
         if number % 2:
             opt.step()

@@ -3,8 +3,8 @@
 
 import sys
 import threading
-from collections import Counter
-from collections.abc import Callable, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -17,6 +17,7 @@ MOST_EVALUATIONS = 2
 STEP_PLACES = (3, 50)  # about so many batches of a loader have been handed over
 _STEP_ALONE, _STEP_ALONE_AT_LAST = 4, 12  # steps, where no batch was gone on with
 _MOST_TRAININGS = 3  # of a script, that are gone on from
+_LONGEST_TURN = 8  # steps of optimizers, each its own
 # files that hold a batch back until the next one is there
 _LOOKS_AHEAD = ("accelerate/data_loader.py",)
 
@@ -43,22 +44,28 @@ class TrainingCourse:
         self._has_looked_at_memory = False
         self._has_looked_at_step = False
         self._num_optimizers = 0  # that have stepped
+        self._last = deque[int](maxlen=2 * _LONGEST_TURN)  # the optimizers of the last steps
+        self._first = 0  # the optimizer that began this training
         self._num_trainings = 0  # that were gone on from before this one
         self._num_steps_made = 0  # in this training
         self._steps_alone = 0  # so many steps in a row that no batch was handed over for
         self._has_forked = False
         self._why_not: dict[int, Counter[str]] = {}  # at each batch, by the data set
 
-    def stepped(self, num_optimizers: int, *, is_only_one: bool) -> bool:
+    def stepped(self, optimizer: object, num_optimizers: int, *, is_only_one: bool) -> bool:
         """Note that an optimizer has stepped; tell whether it began a training, so that one may go on from there once more.
 
         Args:
+            optimizer: that has.
             num_optimizers: that have stepped.
             is_only_one: whether this is the only one of them that may step again.
         """
         is_new = num_optimizers > self._num_optimizers
         begins = is_new and (is_only_one or self._has_looked) and self._begins_training()
         self._num_optimizers = num_optimizers
+        if begins or not self._last:
+            self._first = id(optimizer)
+        self._last.append(id(optimizer))
         self._steps += 1
         self._is_of_a_run = bool(UNDER_WAY)
         self._num_steps_made += 1
@@ -73,22 +80,40 @@ class TrainingCourse:
         self._num_trainings += self._has_looked
         if self._num_trainings >= _MOST_TRAININGS:
             return False
+        if self._has_gone_on_from_batch:
+            self._places = list(STEP_PLACES)
+            self._handed.clear()
         self._has_looked_at_memory = self._has_looked_at_step = False
-        self._places = list(STEP_PLACES)
-        self._handed.clear()
         self._num_steps_made = self._steps_alone = 0
         return True
 
     @property
     def _has_looked(self) -> bool:
         """Whether one has gone on from somewhere in this training."""
-        looked = self._has_looked_at_memory or self._has_looked_at_step
-        return looked or len(self._places) < len(STEP_PLACES)
+        return self._has_looked_at_memory or self._has_looked_at_step or self._has_gone_on_from_batch
+
+    @property
+    def _has_gone_on_from_batch(self) -> bool:
+        return len(self._places) < len(STEP_PLACES)
 
     @property
     def window(self) -> int:
         """How many backwards led to the last step."""
         return self._window
+
+    @property
+    def turn(self) -> int:
+        """In how many steps optimizers take their turns, each of them once; 0 where no such turn has just ended."""
+        last = list(self._last)
+        for length in range(1, min(_LONGEST_TURN, len(last) // 2) + 1):
+            one = last[-length:]
+            if len(set(one)) == length and one == last[-2 * length : -length]:
+                return length if self._first == one[0] or self._first not in one else 0
+        return 0
+
+    def take_turns(self, optimizers: Iterable[object], num_steps: int) -> bool:
+        """Tell whether all of these optimizers are among those of so many last steps."""
+        return {id(each) for each in optimizers} <= set(list(self._last)[-num_steps:])
 
     @property
     def num_steps(self) -> int:
@@ -136,26 +161,18 @@ class TrainingCourse:
         self._has_forked = True
         return True
 
-    def steps_from_memory(self, *, is_whole: bool) -> bool:
-        """Whether at least the third step in a row was made just now that no loader handed over a batch for.
-
-        Args:
-            is_whole: whether all optimizers have made as many steps.
-        """
-        least = STEP_PLACES[0] if is_whole else _STEP_ALONE_AT_LAST
+    def steps_from_memory(self) -> bool:
+        """Whether at least the third step in a row was made just now that no loader handed over a batch for."""
+        least = STEP_PLACES[0] if self.turn else _STEP_ALONE_AT_LAST
         return self._steps_alone >= least and not self._has_looked_at_memory
 
     def looks_at_memory(self) -> None:
         """Note that a batch in memory is looked for: once in a training."""
         self._has_looked_at_memory = True
 
-    def is_step_alone(self, *, is_whole: bool) -> bool:
-        """Whether a step was made just now from which one may go on to the next, whatever its batch is: once in a training.
-
-        Args:
-            is_whole: whether all optimizers have made as many steps.
-        """
-        least = _STEP_ALONE if is_whole else _STEP_ALONE_AT_LAST
+    def is_step_alone(self) -> bool:
+        """Whether a step was made just now from which one may go on to the next, whatever its batch is: once in a training."""
+        least = _STEP_ALONE if self.turn else _STEP_ALONE_AT_LAST
         return self._num_steps_made >= least and not self._has_looked_at_step
 
     def looks_at_step(self) -> None:

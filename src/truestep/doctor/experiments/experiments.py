@@ -117,19 +117,18 @@ class Experiments:
             return child.batch
         return batch
 
-    def stepped(self) -> None:
+    def stepped(self, record: OptimizerRecord) -> None:
         """An optimizer has stepped; in a child that is forked here the script goes on."""
-        stepping = self._stepping()
-        if self.course.stepped(len(self._history.stepping()), is_only_one=len(stepping) == 1):
+        num_stepping, is_only_one = len(self._history.stepping()), len(self._stepping()) == 1
+        if self.course.stepped(record.optimizer, num_stepping, is_only_one=is_only_one):
             self._known_here.clear()
         if not self._relations:
             return
         try:
-            is_whole = _have_stepped_together(stepping)
-            if self.course.steps_from_memory(is_whole=is_whole):
+            if self.course.steps_from_memory():
                 self.course.looks_at_memory()
                 self._try_out("step", self._memory_experiment, self._look_for_batch)
-            elif self.course.is_step_alone(is_whole=is_whole):
+            elif self.course.is_step_alone():
                 self.course.looks_at_step()
                 self._try_out("state", self._state_experiment)
                 if not self._known_here:
@@ -228,17 +227,13 @@ class Experiments:
             if (batch := batch_in_memory(seen)) is not None:
                 self._batch = {"examples": find_examples(batch), "in_memory": batch}
                 return
-        turn = self._num_steps_of_turn()
+        turn = self.course.turn or 1
         seen = outcome_of_child(self.budget, size, lambda going_on: UseLook(going_on, trained, turn))
         made, examples = batch_at_use(seen)
         self._batch = {"examples": examples, "at_use": made}
 
     def _memory_experiment(self) -> StepExperiment:
         return self._experiment_of(None, **self._batch)
-
-    def _num_steps_of_turn(self) -> int:
-        """Return how many steps the optimizers make together, where no batch tells it."""
-        return len(self._stepping()) if _have_stepped_together(self._stepping()) else 1
 
     def _without_batch(self) -> list[ExperimentRelation]:
         """Return the relations of a step that its batch need not be known for."""
@@ -263,15 +258,16 @@ class Experiments:
     def _plan(self, iterator: Any, examples: Examples, **more: Any) -> StepPlan:
         optimizers = [each.optimizer for each in self._stepping()]
         has_batch = bool(examples.leaves)
-        num_steps = self.course.num_steps if iterator is not None else self._num_steps_of_turn()
+        turn = self.course.turn or 1  # where no batch tells it
+        num_steps = max(1, self.course.num_steps if iterator is not None else turn)
         return StepPlan(
             iterator,
             examples,
             _parameters_by_name(self._history, optimizers),
             optimizers,
-            max(1, num_steps),
+            num_steps,
             _layers_by_name(self._history),
-            steps_together=_have_stepped_together(self._stepping()),
+            steps_together=self.course.take_turns(optimizers, num_steps),
             criteria=user_criteria(self._history.models, self._history.names),
             has_batch=has_batch,
             **more,
@@ -317,11 +313,6 @@ class Experiments:
     def why_not_tried(self, code: str) -> str:
         """Return why a relation was tried nowhere."""
         return self.outcome(code)[1] or ""
-
-
-def _have_stepped_together(records: Sequence[OptimizerRecord]) -> bool:
-    """Tell whether optimizers have made as many steps."""
-    return len({each.num_steps for each in records}) == 1
 
 
 def _parameters_by_name(history: WatchHistory, optimizers: Sequence[Any]) -> dict[str, Any]:

@@ -1,12 +1,15 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a loader's iterator can be asked for again."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
 
 from torch.utils.data._utils.collate import default_collate
-from torch.utils.data.dataloader import _DatasetKind
+from torch.utils.data.dataloader import _DatasetKind, _MultiProcessingDataLoaderIter
 
+from truestep.core.random_streams import host_streams_put_back, torch_streams_put_back
+from truestep.doctor.experiments.going_on import unseen
 from truestep.doctor.relations.examples import Examples, find_examples
 
 
@@ -36,6 +39,22 @@ def fetched(iterator: Any, cuts: Iterable[list[int]]) -> Iterator[Any]:
     fetcher = create(iterator._dataset_kind, iterator._dataset, True, iterator._collate_fn, False)
     for rows in cuts:
         yield fetcher.fetch(rows)
+
+
+def can_load_further(iterator: Any) -> bool:
+    """Whether a child can have a further batch: workers answer their parent alone, but what they load may be loaded here."""
+    return not isinstance(iterator, _MultiProcessingDataLoaderIter) or cuts_one_size(iterator)
+
+
+def further_batch(iterator: Any, take: Callable[[Any], Any]) -> Any:
+    """Return, in a child, a further batch: where workers load, one that this process does, of examples drawn anew."""
+    if not isinstance(iterator, _MultiProcessingDataLoaderIter):
+        return take(iterator)
+    with unseen(), torch_streams_put_back(), host_streams_put_back():
+        sampler = iterator._index_sampler
+        place = iterator._num_yielded % max(1, len(sampler))
+        iterator._num_yielded += 1
+        return next(fetched(iterator, islice(iter(sampler), place, place + 1)))
 
 
 def examples_handed_over(iterator: Any, batch: Any) -> Examples:

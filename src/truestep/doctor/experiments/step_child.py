@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
-from torch.utils.data.dataloader import _BaseDataLoaderIter, _MultiProcessingDataLoaderIter
+from torch.utils.data.dataloader import _BaseDataLoaderIter
 
 from truestep.doctor.experiments.batch_at_use import BatchAtUse, calling
 from truestep.doctor.experiments.changes import Change
@@ -22,7 +22,7 @@ from truestep.doctor.experiments.followers import followers_of
 from truestep.doctor.experiments.full_precision import switch_autocast_off
 from truestep.doctor.experiments.going_on import ChildLife, unseen
 from truestep.doctor.experiments.held_constants import HeldConstants
-from truestep.doctor.experiments.loads import examples_handed_over
+from truestep.doctor.experiments.loads import can_load_further, examples_handed_over, further_batch
 from truestep.doctor.experiments.memory_batch import put_in_memory
 from truestep.doctor.experiments.moves import move_parameters
 from truestep.doctor.experiments.norms_of_gradients import unclipped
@@ -58,7 +58,7 @@ class StepPlan:
     num_steps: int  # of optimizers, from one batch, or window of batches, to the next
     layers: Mapping[str, nn.Module]
     batches_ahead: int = 0  # so many batches are handed over before the one that is used
-    steps_together: bool = True  # whether the optimizers have made as many steps each
+    steps_together: bool = True  # whether each optimizer makes one of them
     criteria: Mapping[str, nn.Module] = field(default_factory=dict)  # of the script's own, by name
     in_full_precision: bool = False  # whether autocast is off
     in_memory: Mapping[str, Tensor] | None = None  # the batch's tensors, where no loader hands it over
@@ -379,7 +379,7 @@ class StepChild:
             seen = self._life.seen
             if seen.steps or (self._num_of_others and iterator is self._plan.iterator):
                 self._life.end()
-            if isinstance(iterator, _MultiProcessingDataLoaderIter):
+            if not can_load_further(iterator):
                 self._life.end(failure="the step takes a further batch, which worker processes hold")
             if self._waiting and iterator is self._plan.iterator:
                 self._wait_no_longer()
@@ -389,10 +389,10 @@ class StepChild:
             if seen.num_batches > MOST_BATCHES:
                 self._life.end(failure=f"no optimizer stepped in {MOST_BATCHES} batches")
             if self._sight is None:
-                return self._further(iterator, original(iterator))
+                return self._further(iterator, further_batch(iterator, original))
             self._sight.rests = True  # what is loaded, and collated, is no use of the batch
             try:
-                return self._further(iterator, original(iterator))
+                return self._further(iterator, further_batch(iterator, original))
             finally:
                 self._sight.rests = self._waiting > 0
 

@@ -139,7 +139,7 @@ class Dispatcher:
             if (record := self.recorder.steps.count(optimizer)) is None:
                 return
             if self.experiments is not None:
-                self.experiments.stepped()
+                self.experiments.stepped(record)
             if self.live:
                 self.rest_operations(False)
                 self.tell("on_stepped", record)
