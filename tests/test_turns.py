@@ -9,7 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from support import costs, turns
+from support import costs, turns, warm
 
 ROOT = Path(__file__).parents[1]
 
@@ -133,6 +133,14 @@ def test_what_a_child_computes_is_counted_while_it_runs_and_when_it_has_ended():
     while_it_runs = costs.processor_time() - before
     child.communicate(b"\n")
     assert 0.25 < while_it_runs <= costs.processor_time() - before + 0.02
+
+
+def test_of_a_warm_process_what_is_forked_from_it_is_counted():
+    before = costs.processor_time()
+    assert warm.run("-c", "import time\nwhile time.process_time() < 0.3: pass").returncode == 0
+    assert (
+        0.25 < costs.processor_time() - before < 3
+    )  # it loads torch first, where it is the first of this process
 
 
 def test_a_case_costs_what_the_others_do_where_the_first_starts_what_they_find():

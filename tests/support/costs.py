@@ -29,19 +29,22 @@ def _children(process: str) -> list[str]:
     return found
 
 
+def _computed(process: str) -> int:
+    """Return a process's ticks, with those of its ended children; of a warm process these alone: tests share what it loads."""
+    folder = Path(f"/proc/{process}")
+    own_and_children = map(int, (folder / "stat").read_text().rpartition(")")[2].split()[11:15])
+    return sum([*own_and_children][2 if b"warm_process" in (folder / "cmdline").read_bytes() else 0 :])
+
+
 def processor_time() -> float:
     """Return the seconds that this process and all below it have computed, the ended ones too."""
-    own, left = os.times(), [str(os.getpid())]
+    own, left = os.times(), _children(str(os.getpid()))
     seconds = time.process_time() + own.children_user + own.children_system
     while left:
         process = left.pop()
         try:
             left += _children(process)
-            if process != str(os.getpid()):
-                fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-                seconds += (
-                    sum(map(int, fields[11:15])) / TICKS
-                )  # its own and its ended children's, by the user and the system
+            seconds += _computed(process) / TICKS
         except OSError:  # it has ended meanwhile
             continue
     return seconds
