@@ -8,7 +8,7 @@ PIP := -m pip --disable-pip-version-check install --quiet $(CONSTRAINTS)
 TORCH ?= new
 SOURCES := docs/zh/mistakes.md $(shell find src -type f -name '*.py' -o -type f -path 'src/*' -name '*.md' -o -path 'src/*' -name '*.css' -o -path 'src/*' -name '*.js')
 
-.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench torture torture-programs streams libraries trackers new-check new-error new-clip room clean
+.PHONY: help demo kill peers recipes test test-versions test-odd check docs playground wheel bench costs torture torture-programs streams libraries trackers new-check new-error new-clip room clean
 
 help: ## show this list
 	@grep -E '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 16
@@ -59,8 +59,11 @@ recipes: .venv/installed ## train every recipe to its goal, over three seeds (an
 # what tests write lies in memory where the system allows it: a disk's fsync takes some milliseconds, thousands of times
 SCRATCH = $$(mktemp -d -p "$$(test -w /dev/shm && echo /dev/shm || echo "$${TMPDIR:-/tmp}")" truestep-tests.XXXXXX)
 
-test: .venv-test/wheel ## run every test against the built wheel, in an environment of its own
-	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python -m pytest -q -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+# what is dear comes in turn, and ten days' draws hold every test (tests/support/turns.py); what is asked for by ARGS comes whole
+DRAW ?= $(if $(ARGS),,$(shell echo $$(($$(date +%s) / 86400))))
+
+test: .venv-test/wheel ## run a draw of all tests, the day's, against the built wheel, in an environment of its own
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 TRUESTEP_TEST_DRAW=$(DRAW) .venv-test/bin/python -m pytest -q -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 room: .venv-test/installed ## one room's tests on the code as it stands, and its types: make room ROOM=checkpoints ARGS="-x -k save"
 	PYTHONPATH=src OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -q -m 'not slow and not gpu' tests/$(ROOM) $(ARGS)
@@ -85,7 +88,7 @@ test-versions: $(VERSIONS:%=test-torch-%) ## run the tests with the newest and t
 
 test-torch-%: .venv-torch-%/installed .venv-test/wheel
 	.venv-torch-$*/bin/python -m pip --disable-pip-version-check install --quiet --force-reinstall --no-deps dist/truestep-*.whl
-	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-torch-$*/bin/python -m pytest -q -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	scratch=$(SCRATCH); trap 'rm -rf "$$scratch"' EXIT; TMPDIR="$$scratch" PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 TRUESTEP_TEST_DRAW=$(DRAW) .venv-torch-$*/bin/python -m pytest -q -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 # where people run it, and the tests seldom do; tools/odd.py says what each is
 ODD ?= bare lang tz tmpdir umask files ignored user
@@ -93,7 +96,7 @@ ODD ?= bare lang tz tmpdir umask files ignored user
 test-odd: $(ODD:%=test-odd-%) ## run the tests in each of eight odd environments (ODD="lang tz" chooses some, ODD=together all at once; -k goes on after a failure)
 
 test-odd-%: .venv-test/wheel
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 .venv-test/bin/python tools/odd.py $* .venv-test/bin/python -m pytest -q -p no:cacheprovider -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 TRUESTEP_TEST_WHEEL=1 TRUESTEP_TEST_DRAW=$(DRAW) .venv-test/bin/python tools/odd.py $* .venv-test/bin/python -m pytest -q -p no:cacheprovider -n 2 --max-worker-restart=0 --dist loadgroup -m 'not slow and not gpu' $(ARGS)
 
 check: .venv-test/wheel ## ruff, mypy --strict and the documentation, warnings as errors
 	.venv-test/bin/ruff check .
@@ -108,8 +111,11 @@ wheel: .venv-test/wheel ## build dist/truestep-*.whl
 docs: .venv-test/wheel ## build the documentation into docs/_build/html
 	.venv-test/bin/sphinx-build -n -W --keep-going -q -b html docs docs/_build/html
 
-torture: .venv-test/wheel ## the long tests: kills, damage, faults (hours)
-	.venv-test/bin/python -m pytest -q -m slow $(ARGS)
+torture: .venv-test/wheel ## what `make test` left out, and the long tests: kills, damage, faults (hours)
+	TRUESTEP_TEST_DRAW=$(DRAW) .venv-test/bin/python -m pytest -q -m slow $(ARGS)
+
+costs: .venv-test/installed ## measure what each test costs, on a quiet machine, for tests/costs.txt: make costs ARGS=tests/cli
+	PYTHONPATH=src:tests OMP_NUM_THREADS=1 .venv-test/bin/python -m pytest -q -p support.costs -m 'not slow and not gpu' $(ARGS)
 
 SLICE ?= 0
 MINUTES ?= 60

@@ -13,14 +13,13 @@ import sys
 import tempfile
 import threading
 import time
-import zlib
 from pathlib import Path
 
 import psutil
 import pytest
 from _pytest.faulthandler import fault_handler_stderr_fd_key
 from hypothesis import HealthCheck, settings
-from support import huge_pages
+from support import huge_pages, turns
 
 from truestep.core.system import open_descriptors
 
@@ -53,7 +52,6 @@ FORKED = [True]  # since memory was made cheap to fork
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(before=lambda: FORKED.append(True))
 ARMED = pytest.StashKey[float]()
-SLICED = pytest.StashKey[dict]()
 
 # Nothing is kept in the home of whoever runs the tests.
 CACHE = tempfile.TemporaryDirectory(prefix="truestep-tests-")
@@ -101,16 +99,15 @@ def _is_stray(pid: int) -> bool:
         return False
 
 
-def pytest_itemcollected(item):
-    item.config.stash.setdefault(SLICED, {})
-    sliced = item.get_closest_marker("sliced")
-    if sliced is not None and item.get_closest_marker("slow") is None:
-        item.config.stash[SLICED].setdefault((item.parent, item.originalname, *sliced.args), []).append(item)
+def pytest_sessionstart(session):
+    reporter = session.config.pluginmanager.get_plugin("terminalreporter")  # with -q it shows no header
+    if turns.draw() is not None and reporter is not None:
+        reporter.write_line(turns.told(turns.draw()))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(config, items):
-    """Of a sliced test's cases leave one in so many, and each parameter's values as far as these go; the others are slow."""
+    """Have what is not in this draw, or not in a slice, be slow: `make test` leaves it out, and `make torture` runs it."""
     if config.getoption("loadgroup", False):  # as the workers of pytest-xdist are told
         from support.schedule import write_group_behind_name
 
@@ -123,17 +120,8 @@ def pytest_collection_modifyitems(config, items):
                 item.get_closest_marker("imports_framework") is not None,
             )
         )
-    for (*_, one_in), cases in config.stash.get(SLICED, {}).items():
-        left = sorted(cases, key=lambda item: zlib.crc32(item.name.encode()))
-        # by identity: some can't be hashed, and `indices` numbers the cases where fixtures are not asked
-        values = {item: {(name, id(each)) for name, each in item.callspec.params.items()} for item in cases}
-        seen = set()
-        for _ in range(-(-len(cases) // one_in)):
-            best = max(left, key=lambda item: len(values[item] - seen))
-            seen |= values[best]
-            left.remove(best)
-        for item in left:
-            item.add_marker("slow")
+    for item in turns.left_out(items, turns.draw()):
+        item.add_marker("slow")
 
 
 @pytest.hookimpl(optionalhook=True)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The tests' own schedule gives each worker what xdist's gives it, in the same order; and a slice has every value it can."""
+"""The tests' own schedule gives each worker what xdist's gives it, in the same order."""
 
 from types import SimpleNamespace
 

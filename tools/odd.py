@@ -18,7 +18,8 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 NOBODY = 65534
-KEPT_BY_BARE = ("PATH", "HOME", "TRUESTEP_TEST_WHEEL")  # the last says that the tests are of the wheel
+# the last two say that the tests are of the wheel, and which are drawn
+KEPT_BY_BARE = ("PATH", "HOME", "TRUESTEP_TEST_WHEEL", "TRUESTEP_TEST_DRAW")
 
 
 @dataclass

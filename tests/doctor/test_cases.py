@@ -32,6 +32,7 @@ def expected_of(code):
                 yield number, found
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("code", CASES)
 def test_a_case_gives_exactly_its_findings_and_a_rewrite_takes_away_its_own(code):
     reading = read_text(PRELUDE + code)

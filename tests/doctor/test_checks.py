@@ -45,6 +45,7 @@ def test_a_topic_has_one_prefix_numbered_without_repeats():
     assert {topic: len(found) for topic, found in prefixes.items()} == dict.fromkeys(prefixes, 1)
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("check", READERS, ids=by_code)
 def test_bad_gives_exactly_this_finding_of_a_severity_that_its_file_names(check):
     reading = read_text(PRELUDE + check.page().bad)
@@ -56,6 +57,7 @@ def test_bad_gives_exactly_this_finding_of_a_severity_that_its_file_names(check)
     assert not check.words or any(word in check.page().bad for word in check.words)  # else it is not read
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("check", CHECKS, ids=by_code)
 def test_good_gives_nothing_from_any_check(check):
     reading = read_text(PRELUDE + check.page().good)

@@ -54,6 +54,7 @@ def test_300_pairs_of_a_program_and_a_law_are_held():
     assert sum(PAIRS.values()) >= 300
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("part", range(PARTS))
 @pytest.mark.parametrize(
     "law", [pytest.param(law, marks=DIVIDES) if law in DIVIDING else law for law in PAIRS]
