@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, method_of
+from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS
 from truestep.doctor.source.values import argument, literal
 
@@ -31,8 +32,13 @@ class WeightMixture(NamedTuple):
     share: float | None
 
 
-def mixtures(module: SourceModule) -> Iterator[WeightMixture]:
-    """Yield what writes a share of some weights into others."""
+@answered_once
+def mixtures(module: SourceModule) -> list[WeightMixture]:
+    """Return what writes a share of some weights into others."""
+    return list(_mixtures(module))
+
+
+def _mixtures(module: SourceModule) -> Iterator[WeightMixture]:
     for node, own, value, share in _written(module):
         into = _weights(module, own)
         for part, factor in _terms(module, value, share):

@@ -59,7 +59,7 @@ class BestWeightsShared(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
         training = module.program.training_loops()
-        mixed = list(mixtures(module))
+        mixed = mixtures(module)
         for kept in kept_weights(module):
             own = [
                 each
