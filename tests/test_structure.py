@@ -174,7 +174,6 @@ ONE_IMPORTER = {
     "replays": "a part of tracing.py, which would have 450 lines and more",
     "scaled": "whether a loss or its gradients may be divided; with the check one file of 400 lines and two matters",
     "settings": "what settings are, by name and by maker; with kind_of.py one file of 220 lines and two matters",
-    "shared_weights": "what keeps weights and copies none; with the check one file of 380 lines and two matters",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
     "unseen": "which functions nobody can follow; with closed.py one file of 430 lines",
     "worlds": "a part of tracing.py, which would have 450 lines and more",

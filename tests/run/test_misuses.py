@@ -148,7 +148,7 @@ with net.accumulating() as update:
 with net.accumulating() as update:
     for batch in run.batches(train): update.backward(loss(batch).mean())
 """,
-        r"a second scalar .*update\.backward\(part, weight=24\).*net\.accumulating\(weight=1\)",
+        r"a second scalar .*update\.backward\(part, weight=len\(x\)\).*net\.accumulating\(weight=1\)",
     ),
     "a block of one part": (
         "for batch in run.batches(train):\n    with net.accumulating() as update: update.backward(loss(batch).mean() / 4)",

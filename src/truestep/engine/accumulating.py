@@ -229,8 +229,8 @@ _OTHER_ROWS = (
 
 _UNCOUNTED = (
     "A scalar was given to update.backward, and each process has a part of the batch: nobody knows how much the scalar counts. "
-    "Give losses per example, or say how many examples it is the mean of, update.backward(part, weight=24), or give sums and what "
-    "they are divided by: net.accumulating(weight=examples of the whole batch)."
+    "Give losses per example, or say how many examples it is the mean of, update.backward(part, weight=len(x)), or give sums and "
+    "what they are divided by: net.accumulating(weight=examples of the whole batch)."
 )
 
 _EMPTY = (
@@ -239,16 +239,16 @@ _EMPTY = (
 )
 
 _SECOND = (
-    "update.backward was given a second scalar ({second:.6g}, after {first:.6g}), and nobody knows how the two count: means over "
-    "24 and 8 examples that are added up make a gradient about twice as large as the mean over all 32. For parts of a batch say "
-    "how many examples each is the mean of: update.backward(part, weight=24). For terms that are to be added as they are, write "
-    "net.accumulating(weight=1)."
+    "update.backward was given a second scalar ({second:.6g}, after {first:.6g}), and nobody knows how the two count: two "
+    "means over as many examples each add up to a gradient twice as large as the mean over all. For parts of a batch say how many "
+    "examples each is the mean of, those of a part x: update.backward(part, weight=len(x)). For terms that are to be added as they "
+    "are, write net.accumulating(weight=1)."
 )
 
 _MIXED = (
     "This update mixes scalar losses, which add up as they are, with losses per example or with a weight, which are averaged over "
-    "all examples. Give all of one kind; a scalar that is a mean over 24 examples is of the second with "
-    "update.backward(part, weight=24)."
+    "all examples. Give all of one kind; a scalar that is the mean over the examples of a part x is of the second with "
+    "update.backward(part, weight=len(x))."
 )
 
 

@@ -8,6 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
+from truestep.doctor.source.averages import mixtures
 from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, is_none, method_of, walk
@@ -58,7 +59,17 @@ class BestWeightsShared(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
         training = module.program.training_loops()
+        mixed = mixtures(module)
         for kept in kept_weights(module):
+            own = [
+                each
+                for each in mixed
+                if (each.into.name, each.of.model) == (kept.name, ast.unparse(kept.model))
+            ]
+            if own:
+                text = f"{kept.name!r} holds the parameters themselves: line {own[0].node.lineno} averages them with themselves."
+                yield At(kept.node, text, BUG)
+                continue
             around = [each for each in module.ancestors(kept.node) if each in training]
             # what an outer loop makes anew is trained in the inner ones alone
             loops = list(takewhile(partial(_trains_on, module, kept.model), around))

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.actions import FOLLOW
+from truestep.doctor.source.averages import WeightMixture, mixtures
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
+from truestep.doctor.source.names import dotted, method_of, walk
 from truestep.doctor.source.uses import reads_followed
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
-_BOTH = 2  # the copy and what it is a copy of
+_MOST = 0.9  # a share of the trained weights that was meant for the average's own
 
 
 class TargetNeverUpdated(SourceCheck):
@@ -66,10 +67,13 @@ class TargetNeverUpdated(SourceCheck):
             is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
             first = [each for each in uses if _is_first_copy(module, each)]
             uses = [each for each in uses if each not in first]
-            mixed = [loop for each in uses if (loop := _mixes_into_other(module, each)) is not None]
-            uses = [each for each in uses if _mixes_into_other(module, each) is None]
+            mixed = [each for each in mixtures(module) if name in (each.into.model, each.of.model)]
+            mixed = [each for each in mixed if each.into.model is not None]
+            mixed = [] if any(each.into.model == name for each in mixed) else mixed  # it follows
+            uses = [each for each in uses if not any(_is_within(module, each, one.node) for one in mixed)]
             if (is_deep or first) and _only_applied(module, uses):
                 yield At(statement, _said(name, mixed), RISK if mixed else QUESTION)
+        yield from _followed_at_once(module)
 
 
 def _is_taken_for_copy(
@@ -99,21 +103,46 @@ def _is_made_again(module: SourceModule, statements: list[ast.Assign]) -> bool:
     return len(statements) > 1 and any(module.loop(each) is not None for each in statements)
 
 
-def _said(name: str, mixed: list[ast.For]) -> str:
+def _followed_at_once(module: SourceModule) -> Iterator[At]:
+    """Report an average so named that is made of the trained weights but for a small rest."""
+    for each in mixtures(module):
+        parts = {each.into.name, each.into.model or "", *(dotted(part) or "" for part in walk(each.node))}
+        named = any(_NAME.search(part.rsplit(".", 1)[-1]) for part in parts)
+        if named and each.into.model != each.of.model and each.share is not None and _MOST <= each.share < 1:
+            text = f"{each.share:g} of {each.of.name!r} is written into {each.into.name!r}: it is almost the trained network."
+            yield At(each.node, text, RISK)
+
+
+def _is_within(module: SourceModule, use: ast.expr, written: ast.expr) -> bool:
+    """Tell what a loop goes through in which weights are written, or what they are written by."""
+    loop = module.enclosing(use, ast.For)
+    return written in module.ancestors(use) or (
+        loop is not None and use in walk(loop.iter) and loop in module.ancestors(written)
+    )
+
+
+def _said(name: str, mixed: list[WeightMixture]) -> str:
     text = f"{name!r} is applied, and nothing ever updates it"
     if mixed:
-        text += f": the loop in line {mixed[0].lineno} reads it, and writes into the network that is trained"
+        text += f": line {mixed[0].node.lineno} reads it, and writes into the network that is trained"
     return f"{text}."
 
 
 def _only_applied(module: SourceModule, uses: list[ast.expr]) -> bool:
     """Each use but for the assignment is a call, or a change of mode."""
-    trains = any(trace.training_loops() for trace in module.traces)
+    trains = any(trace.learning_loops() for trace in module.traces)
     applied = [each for each in uses if module.index.is_called(each)]
     quiet = ("eval", "train", "requires_grad_", "to", "cuda")
     rest = [each for each in uses if each not in applied and _method(module, each) not in quiet]
+    rest = [each for each in rest if not _is_tracked(module, each)]
     taken = [each for each in applied if not _is_dropped(module, each)]
     return trains and bool(taken) and not rest
+
+
+def _is_tracked(module: SourceModule, use: ast.expr) -> bool:
+    """Tell `run.track(target=target)`, which keeps it as it is."""
+    call = module.parents[module.parents[use]]
+    return isinstance(call, ast.Call) and use not in call.args and method_of(call) == "track"
 
 
 def _is_first_copy(module: SourceModule, use: ast.expr) -> bool:
@@ -124,36 +153,6 @@ def _is_first_copy(module: SourceModule, use: ast.expr) -> bool:
     is_copied = isinstance(call, ast.Call) and bool(call.args) and "state_dict" in ast.unparse(call.args[0])
     function = module.enclosing(use, ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
     return is_copied and (function is None or getattr(function, "name", "") == "__init__")
-
-
-def _mixes_into_other(module: SourceModule, use: ast.expr) -> ast.For | None:
-    """Return the loop over `zip(target.parameters(), net.parameters())` that reads the target's and writes the other's."""
-    call = module.parents[module.parents[use]]
-    if _method(module, use) != "parameters" or not isinstance(call, ast.Call):
-        return None
-    together = module.parents[call]
-    loop = module.parents.get(together)
-    if not isinstance(loop, ast.For) or loop.iter is not together or not isinstance(together, ast.Call):
-        return None
-    names = loop.target.elts if isinstance(loop.target, ast.Tuple) else []
-    if dotted(together.func) != "zip" or len(names) != len(together.args) or len(names) != _BOTH:
-        return None
-    at = together.args.index(call)
-    written = {each for node in loop.body for inner in ast.walk(node) for each in _written(inner)}
-    own, other = (dotted(names[number]) or "" for number in (at, 1 - at))
-    return loop if other in written and own not in written else None
-
-
-def _written(node: ast.AST) -> Iterator[str]:
-    """Yield the first names of what a node writes into: by a method that ends in an underscore, or by an assignment."""
-    found: list[ast.expr] = []
-    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr.endswith("_"):
-        found = [node.func.value]
-    elif isinstance(node, ast.Assign):
-        found = list(node.targets)
-    elif isinstance(node, ast.AugAssign):
-        found = [node.target]
-    yield from ((dotted(each) or "").partition(".")[0] for each in found)
 
 
 def _is_dropped(module: SourceModule, applied: ast.expr) -> bool:

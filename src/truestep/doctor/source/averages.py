@@ -1,0 +1,123 @@
+# SPDX-License-Identifier: Apache-2.0
+"""Weights that are written by a share of others: `average.lerp_(weight, 0.01)`, one by one or as a whole list."""
+
+import ast
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted, method_of
+from truestep.doctor.source.once import answered_once
+from truestep.doctor.source.shared_weights import GIVING_WEIGHTS
+from truestep.doctor.source.values import argument, literal
+
+_GONE_THROUGH = ("items", "values", "keys", "list", "tuple", "iter")
+
+
+class Weights(NamedTuple):
+    """What gives some weights."""
+
+    name: str
+    """The variable that they are taken from: `average` of `average[k]`, and what a loop goes through."""
+    model: str | None
+    """The model, where it gives them itself."""
+
+
+class WeightMixture(NamedTuple):
+    """Weights, and the share of others that is written into them; None where the share can't be told."""
+
+    node: ast.expr
+    into: Weights
+    of: Weights
+    share: float | None
+
+
+@answered_once
+def mixtures(module: SourceModule) -> list[WeightMixture]:
+    """Return what writes a share of some weights into others."""
+    return list(_mixtures(module))
+
+
+def _mixtures(module: SourceModule) -> Iterator[WeightMixture]:
+    for node, own, value, share in _written(module):
+        into = _weights(module, own)
+        for part, factor in _terms(module, value, share):
+            of = _weights(module, part)
+            if into is not None and of is not None and of.name != into.name:
+                yield WeightMixture(node, into, of, factor)
+
+
+def _written(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr, float | None]]:
+    """Yield the writing node, what it writes into, what it writes, and the factor of that."""
+    for call in module.calls("torch._foreach_lerp_"):
+        if len(call.args) > 1:
+            yield call, call.args[0], call.args[1], _number(module, argument(call, 2, "weight"))
+    for call in module.method_calls("lerp_", "add_", "copy_"):
+        assert isinstance(call.func, ast.Attribute)
+        at, word = (1, "weight") if method_of(call) == "lerp_" else (None, "alpha")
+        factor = argument(call, at, word)
+        for given in call.args[:1]:
+            yield call, call.func.value, given, 1.0 if factor is None else _number(module, factor)
+    for statement in module.all(ast.Assign):
+        for target in statement.targets:
+            if isinstance(target, ast.Attribute) and target.attr == "data":
+                yield target, target, statement.value, 1.0
+
+
+def _terms(module: SourceModule, node: ast.expr, factor: float | None) -> list[tuple[ast.expr, float | None]]:
+    """Return the terms of a sum with the factor of each."""
+    match node:
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub(), right=right):
+            return [*_terms(module, left, factor), *_terms(module, right, factor)]
+        case ast.BinOp(left=left, op=ast.Mult(), right=right):
+            number = _number(module, left)
+            known, rest = (number, right) if number is not None else (_number(module, right), left)
+            return _terms(module, rest, None if known is None or factor is None else known * factor)
+    return [(node, factor)]
+
+
+def _number(module: SourceModule, node: ast.expr | None) -> float | None:
+    match node:
+        case ast.BinOp(left=left, op=ast.Sub(), right=right):
+            first, second = _number(module, left), _number(module, right)
+            return None if first is None or second is None else first - second
+    value = literal(module, node)
+    return value if isinstance(value, int | float) else None
+
+
+def _weights(module: SourceModule, node: ast.expr) -> Weights | None:
+    """Return where weights come from, past `.data`, a key, what writes into them, and the loop that goes through them."""
+    while True:
+        match node:
+            case ast.Attribute(value=inner, attr="data") | ast.Subscript(value=inner):
+                node = inner
+            case ast.Call(func=ast.Attribute(value=inner, attr=name)) if name not in GIVING_WEIGHTS:
+                node = inner
+            case ast.Call(func=ast.Name(id=name), args=[inner]) if name in _GONE_THROUGH:
+                node = inner
+            case ast.Name() if (through := _gone_through(module, node)) is not None:
+                node = through
+            case _:
+                break
+    values = module.definitions(node) if isinstance(node, ast.Name | ast.Attribute) else [node]
+    makers = [each for each in values if isinstance(each, ast.Call) and method_of(each) in GIVING_WEIGHTS]
+    model = (
+        ast.unparse(makers[0].func.value) if makers and isinstance(makers[0].func, ast.Attribute) else None
+    )
+    name = dotted(node) or model
+    return Weights(name, model) if name is not None else None
+
+
+def _gone_through(module: SourceModule, name: ast.Name) -> ast.expr | None:
+    """Return what the loop of a variable goes through: of `zip(a, b)` the one at its place."""
+    bindings = module.resolver.reaching(name)
+    loop = module.parents[bindings[0].node] if bindings and bindings[0].how == "for" else None
+    while isinstance(loop, ast.Tuple):
+        loop = module.parents[loop]
+    if not isinstance(loop, ast.For | ast.comprehension):
+        return None
+    through, target = loop.iter, loop.target
+    if isinstance(through, ast.Call) and dotted(through.func) == "zip" and isinstance(target, ast.Tuple):
+        at = [bindings[0].node in ast.walk(each) for each in target.elts].index(True)
+        through = through.args[at] if at < len(through.args) else through
+    return through

@@ -1,0 +1,257 @@
+# SPDX-License-Identifier: Apache-2.0
+"""What users of GANs, of agents and of averaged weights wrote and reading was silent of, in several wordings, with right twins."""
+
+import textwrap
+
+import pytest
+
+from tests.support.told import loud, told
+
+GAN = """
+G, D = nn.Linear(8, 2), nn.Linear(2, 1)
+opt_g, opt_d = torch.optim.Adam(G.parameters()), torch.optim.Adam(D.parameters())
+bce = nn.BCEWithLogitsLoss()
+for real in DataLoader(torch.randn(100, 2), batch_size=10, shuffle=True):
+    z, ones, zeros = torch.randn(10, 8), torch.ones(10, 1), torch.zeros(10, 1)
+    fake = G(z)
+    BODY
+"""
+CLEAR, STEPS = "opt_d.zero_grad(); opt_g.zero_grad()\n", "opt_d.step(); opt_g.step()\n"
+JUDGE = "loss_d = bce(D(real), ones) + bce(D(fake{}), zeros)\nloss_d.backward({})\n"
+MAKE = "loss_g = bce(D(fake), ones)\nloss_g.backward()\n"
+APART = "opt_d.step()\nopt_g.zero_grad()\n" + MAKE + "opt_g.step()\n"
+KEPT = JUDGE.format("", "retain_graph=True")
+BOTH_SIDES = [
+    CLEAR + KEPT + MAKE + STEPS,
+    CLEAR + KEPT + MAKE + "opt_g.step(); opt_d.step()\n",
+    KEPT + MAKE + STEPS + CLEAR,
+    CLEAR
+    + "a, b = D(real), D(fake)\nloss_d = bce(a, ones) + bce(b, zeros)\nloss_d.backward(retain_graph=True)\n"
+    + MAKE
+    + STEPS,
+    CLEAR + "(bce(D(real), ones) + bce(D(G(z)), zeros)).backward()\nbce(D(G(z)), ones).backward()\n" + STEPS,
+    CLEAR
+    + "out = D(torch.cat([real, fake]))\nbce(out, torch.cat([ones, zeros])).backward(retain_graph=True)\n"
+    + MAKE
+    + STEPS,
+    CLEAR + "bce(D(real), ones).backward()\nbce(D(fake), zeros).backward(retain_graph=True)\n" + MAKE + STEPS,
+    CLEAR
+    + "(D(fake).mean() - D(real).mean()).backward(retain_graph=True)\n(-D(fake).mean()).backward()\n"
+    + STEPS,
+    CLEAR + JUDGE.format(".detach()", "") + MAKE + STEPS,
+]
+ONE_SIDE = [
+    "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART,
+    "opt_d.zero_grad()\n" + KEPT + APART,
+    (
+        "opt_d.zero_grad()\nbce(D(real) - D(fake.detach()), ones).backward()\nopt_d.step()\nopt_g.zero_grad()\n"
+        "bce(D(fake) - D(real), ones).backward(retain_graph=True)\nF.mse_loss(fake, real).backward()\nopt_g.step()\n"
+    ),
+    "opt_d.zero_grad()\nwith torch.no_grad():\n    fake = G(z)\n" + JUDGE.format("", "") + "opt_d.step()\n",
+    "opt_g.zero_grad()\n" + MAKE + "opt_g.step()\nopt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + "opt_d.step()\n",
+    CLEAR + JUDGE.format(".detach()", "") + "D.requires_grad_(False)\n" + MAKE + "D.requires_grad_(True)\n" + STEPS,
+    CLEAR + JUDGE.format("", "inputs=list(D.parameters()), retain_graph=True")
+    + "bce(D(fake), ones).backward(inputs=list(G.parameters()))\n" + STEPS,
+    CLEAR + "back = Reverse.apply(fake)\n(bce(D(real), ones) + bce(D(back), zeros)).backward()\n" + STEPS,
+]  # fmt: skip
+
+LEARN = """
+q, target, policy = nn.Linear(4, 2), nn.Linear(4, 2), nn.Linear(4, 2)
+for step in range(100):
+    o, a, r, n, d = memory.sample(32)
+    with torch.no_grad():
+        BODY
+    loss = F.mse_loss(q(o).gather(1, a).squeeze(1), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+GOES_ON = "y = r + gamma * target(n).max(1).values"
+NO_END = [
+    GOES_ON,
+    "best = target(n).amax(1)\ny = r + 0.99 * best",
+    "best = q(n).argmax(1, keepdim=True)\ny = r + gamma * target(n).gather(1, best).squeeze(1)",
+    "y = r + gamma * target(torch.cat([n, policy(n)], 1)).squeeze(1)",
+    "d = d.float()\n" + GOES_ON,
+    "share = gamma * target(n).max(1).values\ny = r.float() + share",
+]
+WITH_END = [
+    "y = r + gamma * (1 - d) * target(n).max(1).values",
+    "live = 1 - d.float()\ny = r + gamma * live * target(n).max(1).values",
+    "best = target(n).max(1).values\nbest[d] = 0.0\ny = r + gamma * best",
+    "y = torch.where(d, r, r + gamma * target(n).max(1).values)",
+    GOES_ON + "\ny[d] = r[d]",
+    "y = goal(r, n, d)",
+    "best = target(n).max(1).values\nbest.mul_(1 - d)\ny = r + gamma * best",
+]
+ACT = """
+env, buf = Walk(), collections.deque(maxlen=100)
+o = env.reset()
+for step in range(100):
+    a = policy(o)
+    n, r, term, trunc, info = env.step(a)
+    BODY
+"""
+WALK = """
+class Walk:
+    def __init__(self):
+        self.o = np.zeros(4)
+    def obs(self):
+        self.o[:] = 0
+        return self.o
+    def step(self, a):
+        return self.obs(), 0.0, a > 3, False, {}
+"""
+KEEP = "buf.append((o, a, r, n, term))\no = n"
+LIMITS = [
+    "buf.append((o, a, r, n, float(term or trunc)))",
+    "done = term or trunc\nmemory.push(o, a, r, n, done)",
+    "d = term | trunc\nbuf.append(Transition(o, a, r, n, d))",
+    "done = int(trunc or term)\nrb.add(o, n, a, r, done, info)",
+]
+ENDS = [
+    KEEP + "\nif term or trunc:\n    o = env.reset()",
+    "done = term or trunc\nbuf.append((o, a, r, n, term, done))",
+    "done = term or trunc\nrollout.append((o, a, r, done))",
+    "done = term or trunc\nbuf.append((o, a, r, n, term))",
+]
+ONE_OBJECT = [
+    "o = n\nbuf.append((o, a, r, n, term))",
+    "o = n.copy()\nmemory.push(o, a, r, n, term)",
+    "o = n\nbuf.append(Transition(o, a, r, n, term))",
+    "n = torch.as_tensor(n)\no = n\nrb.add(obs=o, action=a, reward=r, next_obs=n)",
+]
+OBJECTS = [
+    KEEP,
+    "last = o\no = n\nbuf.append((last, a, r, o, term))",
+    "if term:\n    o = n\nbuf.append((o, a, r, n, term))",
+    "p = n - o\nbuf.append((o, a, r, n, p))",
+]
+
+AVERAGE = """
+model, other = nn.Linear(4, 3), nn.Linear(4, 3)
+opt = torch.optim.Adam(model.parameters(), lr=1e-3)
+{}
+for x, y in loader:
+    loss = F.cross_entropy(model(x), y)
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+    with torch.no_grad():
+        BODY
+"""
+BY_NAME = "for k, v in model.state_dict().items():\n    ema[k].lerp_(v, 0.01)"
+ITSELF = [
+    ("ema = model.state_dict()", BY_NAME),
+    ("ema = {k: v for k, v in model.state_dict().items()}", BY_NAME),
+    (
+        "ema = model.state_dict()",
+        "for k in ema:\n    ema[k].mul_(0.99).add_(model.state_dict()[k], alpha=0.01)",
+    ),
+    (
+        "ema = model.state_dict()",
+        "now = model.state_dict()\nfor k, v in ema.items():\n    v.lerp_(now[k], 0.01)",
+    ),
+    (
+        "ema = list(model.parameters())",
+        "for e, p in zip(ema, model.parameters()):\n    e.data.lerp_(p.data, 0.01)",
+    ),
+    ("ema = list(model.parameters())", "torch._foreach_lerp_(ema, list(model.parameters()), 0.01)"),
+    (
+        "ema = dict(model.named_parameters())",
+        "for k, p in model.named_parameters():\n    ema[k].copy_(0.9 * ema[k] + 0.1 * p)",
+    ),
+]
+A_COPY = [
+    ("ema = copy.deepcopy(model.state_dict())", BY_NAME),
+    ("ema = {k: v.clone() for k, v in model.state_dict().items()}", BY_NAME),
+    ("ema = other.state_dict()", BY_NAME),
+    (
+        "ema = model.state_dict()",
+        "for k, v in model.state_dict().items():\n    ema[k] = 0.99 * ema[k] + 0.01 * v",
+    ),
+    ("ema = model.state_dict()\nfor v in ema.values():\n    v.mul_(0.5)", "pass"),
+    (
+        "old = copy.deepcopy(model.state_dict())",
+        "for k, v in model.state_dict().items():\n    v.lerp_(old[k], 0.1)",
+    ),
+    (
+        "w = list(model.parameters())",
+        "for p, q in zip(w, model.parameters()):\n    p.add_(q.grad, alpha=-0.1)",
+    ),
+]
+TARGET = "target, tau, decay = copy.deepcopy(model), 0.005, 0.995"
+PAIRS = "for t, p in zip(target.parameters(), model.parameters()):\n    "
+AT_ONCE = [
+    "t.lerp_(p, 0.995)",
+    "t.data.lerp_(p.data, 1 - tau)",
+    "t.mul_(tau).add_(p, alpha=1 - tau)",
+    "t.data.copy_(tau * t.data + (1 - tau) * p.data)",
+    "t.data = 0.01 * t.data + 0.99 * p.data",
+    "t.mul_(1 - decay)\n    t.add_(decay * p)",
+]
+SLOWLY = [
+    "t.lerp_(p, tau)",
+    "t.mul_(decay).add_(p, alpha=1 - decay)",
+    "t.data.copy_((1 - tau) * t.data + tau * p.data)",
+    "t.copy_(p)",
+    "t.lerp_(p, 1.0)",
+    "t.lerp_(p, 1 / (len(x) + 1))",
+]
+RUN = """
+import truestep as ts
+run = ts.Run("runs/q", seed=0)
+net = run.learner(nn.Linear(4, 2), lambda p: torch.optim.Adam(p, lr=1e-3))
+target = copy.deepcopy(net.module)
+run.track(target=target)
+def loss(batch):
+    s, r, n = batch
+    return (net(s).amax(1) - r - 0.99 * target(n).amax(1).detach()) ** 2
+for step in run.steps(100):
+    net.update(loss, memory.sample(8))
+    BODY
+"""
+OF_A_RUN = "with torch.no_grad():\n    for t, p in zip(target.parameters(), net.parameters()):\n        "
+
+
+def filled(text: str, body: str) -> str:
+    indent = next(line for line in text.splitlines() if "BODY" in line).partition("BODY")[0]
+    return text.replace(indent + "BODY", textwrap.indent(body, indent))
+
+
+def texts(text: str, *bodies: list[str]) -> list[tuple[str, bool]]:
+    wrong, right = ([filled(text, each) for each in part] for part in bodies)
+    return [*((each, True) for each in wrong), *((each, False) for each in right)]
+
+
+AVERAGES = [(made, body, True) for made, body in ITSELF] + [(made, body, False) for made, body in A_COPY]
+CASES = {
+    "GRAD020": texts(GAN, BOTH_SIDES, ONE_SIDE),
+    "LOSS061": [*texts(LEARN, NO_END, WITH_END), *texts(ACT, LIMITS, ENDS)],
+    "DATA043": [
+        *texts(ACT, ONE_OBJECT, OBJECTS),
+        (WALK + filled(ACT, KEEP), True),
+        (WALK.replace("self.o[:] = 0", "self.o += 1") + filled(ACT, "item = [o, a, r, n]\nbuf.append(item)"), True),
+        (WALK.replace("return self.o\n", "return self.o.copy()\n") + filled(ACT, KEEP), False),
+        (WALK.replace("self.o[:] = 0", "self.o = np.zeros(4)") + filled(ACT, KEEP), False),
+        (WALK + filled(ACT, "buf.append((o.copy(), a, r, n.copy(), term))"), False),
+    ],
+    "SAVE013": [(filled(AVERAGE.format(made), body), wrong) for made, body, wrong in AVERAGES],
+    "PARAM022": [
+        *texts(AVERAGE.format(TARGET), [PAIRS + each for each in AT_ONCE], [PAIRS + each for each in SLOWLY]),
+        *texts(RUN, ["pass", OF_A_RUN + "p.lerp_(t, 0.01)", OF_A_RUN + "t.lerp_(p, 0.995)"], [OF_A_RUN + "t.lerp_(p, 0.01)"]),
+    ],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("code", "text", "is_wrong"),
+    [(code, *each) for code, cases in CASES.items() for each in cases],
+    ids=[f"{code}-{number}" for code, cases in CASES.items() for number in range(len(cases))],
+)
+def test_told_and_not(code: str, text: str, is_wrong: bool) -> None:
+    assert bool(told(code, text)) == is_wrong
+
+
+def test_time_limit_is_asked_about_alone() -> None:
+    assert not loud("LOSS061", filled(ACT, LIMITS[0]))
