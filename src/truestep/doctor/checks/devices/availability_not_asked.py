@@ -26,8 +26,8 @@ class AvailabilityNotAsked(SourceCheck):
 
     Fix: add the parentheses.
 
-    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S, T, U: 33 true, 4
-    debatable, 0 false.
+    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S, T, U, V: 36 true, 4
+    debatable, 6 false.
     """
 
     code = "DEV006"

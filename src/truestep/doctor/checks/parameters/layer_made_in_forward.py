@@ -52,7 +52,7 @@ class LayerMadeInForward(SourceCheck):
     Fix: make it in __init__ and keep it on self.
 
     Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:114; 186 repositories, beds C, E, F, G, H, I, K,
-    M, Q, R, T: 18 true, 2 debatable, 6 false.
+    M, Q, R, T, V: 21 true, 3 debatable, 6 false.
     """
 
     code = "PARAM031"
