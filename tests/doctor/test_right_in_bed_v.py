@@ -120,7 +120,7 @@ TRAIN = "loss = net(torch.stack(random.sample(seen, 8))).pow(2).mean(); opt.zero
     [
         (f"for t in range(9999):\n    schedule.step()\n    if t > 1000 and t % 4 == 0:\n        {TRAIN}", []),
         (
-            f"for t in range(9999):\n    seen.append(env.step(0))\n    schedule.step()\n    if len(seen) > 100:\n        {TRAIN}",
+            f"for t in range(9999):\n    seen.append(env.step(0))\n    schedule.step()\n    if len(seen) > 9:\n        {TRAIN}",
             [],
         ),
         (
@@ -129,21 +129,19 @@ TRAIN = "loss = net(torch.stack(random.sample(seen, 8))).pow(2).mean(); opt.zero
         ),
         (f"t = 0\nwhile t < 9999:\n    schedule.step()\n    t += 1\n    if t >= start:\n        {TRAIN}", []),
         (
-            f"def update(t):\n    schedule.step()\n    if t > 1000:\n        {TRAIN}\nfor t in range(9999):\n    act()\n    update(t)",
+            f"def update(t):\n    schedule.step()\n    if t > 99:\n        {TRAIN}\nfor t in range(9999):\n    act()\n    update(t)",
             [],
         ),
         (f"for t in range(9999):\n    schedule.step()\n    {TRAIN}", [BUG]),
         (f"for t in range(9999):\n    schedule.step()\n    if t > 900:\n        break\n    {TRAIN}", [BUG]),
         (
-            "for x in loader:\n    schedule.step()\n    loss = net(x).mean()\n    if torch.isnan(loss):\n        continue\n"
-            "    opt.zero_grad()\n    loss.backward()\n    opt.step()",
+            "for x in loader:\n    schedule.step()\n    loss = net(x).mean()\n    if loss > 9:\n        continue\n    UPDATE",
             [BUG],
         ),
         (f"for t in range(9999):\n    if t > 1000:\n        schedule.step()\n        {TRAIN}", []),
         (f"for epoch in range(9):\n    schedule.step()\n    for x in loader:\n        {TRAIN}", [BUG]),
         (
-            "for x in loader:\n    schedule.step()\n    loss = net(x).mean()\n    opt.zero_grad()\n    loss.backward()\n"
-            "    if torch.isfinite(loss):\n        opt.step()",
+            "for x in loader:\n    schedule.step()\n    loss = net(x).mean()\n    if loss < 9:\n        UPDATE",
             [BUG],
         ),
         (
@@ -153,6 +151,7 @@ TRAIN = "loss = net(torch.stack(random.sample(seen, 8))).pow(2).mean(); opt.zero
     ],
 )
 def test_schedule_of_rounds(lines: str, severities: list[Severity]) -> None:
+    lines = lines.replace("UPDATE", "opt.zero_grad(); loss.backward(); opt.step()")
     assert (
         told("SCHED001", "import random\nfrom itertools import count\n" + ROUNDS.replace("LINES", lines))
         == severities
@@ -228,3 +227,99 @@ def test_arm_before_an_else_is_told() -> None:
         "        MORE", "        else:\n            out = x"
     )
     assert told("VALUE017", text) == [BUG]
+
+
+# ── SAVE013: what is given back and dropped ──
+
+BEST = """
+def fit(net, opt, loader):
+    best, best_loss = None, math.inf
+    for x, y in loader:
+        opt.zero_grad()
+        loss = F.cross_entropy(net(x), y)
+        loss.backward()
+        opt.step()
+        if loss.item() < best_loss:
+            best, best_loss = net.state_dict(), loss.item()
+            torch.save(best, "best.pt")
+    BEHIND
+def main():
+    net = nn.Linear(4, 2)
+    opt = torch.optim.Adam(net.parameters())
+    CALL
+main()
+"""
+
+
+@pytest.mark.parametrize(
+    ("behind", "call", "severities"),
+    [
+        ("return best", "fit(net, opt, loader)", []),
+        ("return net, best, best_loss", "fit(net, opt, loader)", []),
+        (
+            "return (best, best_loss)",
+            "fit(net, opt, loader)\n    torch.save(net.state_dict(), 'last.pt')",
+            [],
+        ),
+        ("return [best_loss, best]", "for fold in range(3):\n        fit(net, opt, loader)", []),
+        ("if best is None:\n        return None\n    return best", "fit(net, opt, loader)", [BUG]),
+        ("return net, best", "net, best = fit(net, opt, loader)", [BUG]),
+        ("return best", "net.load_state_dict(fit(net, opt, loader))", [BUG]),
+        ("return best", "return fit(net, opt, loader)", [BUG]),
+        ("net.load_state_dict(best)\n    return best", "fit(net, opt, loader)", [BUG]),
+        ("return best", "fit(net, opt, loader)\n    best = fit(net, opt, loader)", [BUG]),
+    ],
+)
+def test_best_weights_that_are_dropped(behind: str, call: str, severities: list[Severity]) -> None:
+    assert (
+        told("SAVE013", "import math\n" + BEST.replace("BEHIND", behind).replace("CALL", call)) == severities
+    )
+
+
+# ── PARAM031: a layer that nothing reads ──
+
+
+@pytest.mark.parametrize(
+    ("made", "used", "severities"),
+    [
+        ("table = nn.Embedding(21, 8)", "self.table(x)", [ADVICE]),
+        ("fc = nn.Linear(8, 8)", "self.table(x)", [ADVICE]),
+        ("norm = nn.BatchNorm1d(8)", "self.table(x)", [ADVICE]),
+        ("table = nn.Embedding(21, 8).to(x.device)", "self.table(x)", [BUG]),
+        ("table = nn.Embedding(21, 8)", "table(x)", [BUG]),
+        ("fc = nn.Linear(8, 8)", "fc(self.table(x))", [BUG]),
+        ("norm = nn.BatchNorm1d(8)", "norm(self.table(x))", [RISK]),
+        ("y = nn.Linear(8, 8)(self.table(x))", "y", [BUG]),
+    ],
+)
+def test_layer_that_nothing_reads(made: str, used: str, severities: list[Severity]) -> None:
+    text = (
+        "class Net(nn.Module):\n    def __init__(self):\n        super().__init__()\n        self.table = nn.Embedding(21, 8)\n"
+        f"    def forward(self, x):\n        {made}\n        return {used}\n"
+    )
+    assert told("PARAM031", text) == severities
+
+
+# ── VALUE040: a function whose own call is commented out ──
+
+
+@pytest.mark.parametrize(
+    ("behind", "severities"),
+    [
+        ("# test()", [ADVICE]),
+        ("#test()", [ADVICE]),
+        ("if __name__ == '__main__':\n    pass\n    # test()", [ADVICE]),
+        ("## test()  # passes", [ADVICE]),
+        ("test()", [BUG]),
+        ("if __name__ == '__main__':\n    test()", [BUG]),
+        ("# a test of it", [BUG]),
+        ("print(test)\n# test()", [BUG]),
+        ("def more():\n    test()\n# test()", [BUG]),
+        ("# other_test()", [BUG]),
+        ("pass", [BUG]),
+    ],
+)
+def test_function_whose_call_is_commented_out(behind: str, severities: list[Severity]) -> None:
+    made = "def small(classes, channels=3):\n    return nn.Linear(channels, classes)\n"
+    text = f"{made}def test():\n    net = small()\n    return net(x)\n{behind}\n"
+    assert told("VALUE040", text) == severities

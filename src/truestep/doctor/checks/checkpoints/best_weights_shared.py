@@ -10,7 +10,7 @@ from typing import Any
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, method_of, walk
+from truestep.doctor.source.names import Function, dotted, is_none, method_of, walk
 from truestep.doctor.source.questions import imported_names
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS, KeptWeights, kept_weights, kind_of_owner
@@ -201,7 +201,22 @@ def _is_read_after(module: SourceModule, loop: ast.AST, call: ast.expr, name: st
         return False
     reads = [each for each in module.reads(name) if module.scope(each) is scope or name.startswith("self.")]
     later = [each for each in reads if each.lineno > end and block not in module.ancestors(each)]
+    later = [each for each in later if not _is_dropped(module, each)]
     return any(_may_be(module, each, module.statement(call)) for each in later)
+
+
+def _is_dropped(module: SourceModule, read: ast.expr) -> bool:
+    """Tell what a function gives back, itself or in a tuple, to callers that keep nothing of it."""
+    statement, function = module.statement(read), module.scope(read)
+    value = statement.value if isinstance(statement, ast.Return) else None
+    if (
+        value is None
+        or not isinstance(function, Function)
+        or read not in [value, *getattr(value, "elts", [])]
+    ):
+        return False
+    calls = module.functions.callers(function)
+    return bool(calls) and all(isinstance(module.home(each).parents[each], ast.Expr) for each in calls)
 
 
 def _is_loaded_later(module: SourceModule, call: ast.expr, target: str) -> bool:
