@@ -25,6 +25,11 @@ asks all ranks                 torch.distributed.all_reduce torch.distributed.re
 asks the machine               torch.cuda.is_available torch.backends.mps.is_available torch.xpu.is_available
                                torch.accelerator.is_available torch.distributed.is_initialized
                                torch.distributed.is_available torch.cuda.is_bf16_supported torch.is_grad_enabled
+leaves CUDA alone without it   torch.cuda.empty_cache torch.cuda.is_initialized torch.cuda.manual_seed
+                               torch.cuda.manual_seed_all torch.cuda.seed torch.cuda.seed_all torch.cuda.memory_stats
+                               torch.cuda.memory_stats_as_nested_dict torch.cuda.memory_allocated
+                               torch.cuda.max_memory_allocated torch.cuda.memory_reserved torch.cuda.memory_cached
+                               torch.cuda.max_memory_reserved torch.cuda.max_memory_cached
 is a recurrent layer           torch.nn.LSTM torch.nn.GRU torch.nn.RNN
 is a softmax layer             torch.nn.Softmax torch.nn.LogSoftmax torch.nn.Softmin
 gives an array anew            numpy.append numpy.concatenate numpy.stack numpy.vstack numpy.hstack numpy.clip numpy.sort

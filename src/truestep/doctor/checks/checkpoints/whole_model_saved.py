@@ -28,7 +28,7 @@ class WholeModelSaved(SourceCheck):
     Fix: save net.state_dict(); make the module, then load_state_dict.
 
     Evidence: HumanCompatibleAI/imitation e5ef1880 src/imitation/scripts/train_preference_comparisons.py:46;
-    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L, M, N, O, P, Q, R, S, T, U: 116 true, 12
+    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L, M, N, O, P, Q, R, S, T, U, V: 118 true, 14
     debatable, 11 false.
     """
 

@@ -60,7 +60,7 @@ class AugmentedEvaluation(SourceCheck):
 
     Fix: one transform for training, and one without chance for evaluation.
 
-    Evidence: 186 repositories, beds B, H, Q, R, T, U: 12 true, 3 false.
+    Evidence: 186 repositories, beds B, H, Q, R, T, U, V: 13 true, 3 false.
     """
 
     code = "DATA019"

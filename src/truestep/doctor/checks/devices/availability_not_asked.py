@@ -5,12 +5,13 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 
 QUESTIONS = functions("asks the machine")
+_PUT_OFF = functions("leaves CUDA alone without it")
 
 
 class AvailabilityNotAsked(SourceCheck):
@@ -26,8 +27,8 @@ class AvailabilityNotAsked(SourceCheck):
 
     Fix: add the parentheses.
 
-    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S, T, U: 33 true, 4
-    debatable, 0 false.
+    Evidence: 186 repositories: said 3 times, not judged; beds A, B, D, G, K, L, N, P, S, T, U, V: 36 true, 4
+    debatable, 6 false.
     """
 
     code = "DEV006"
@@ -37,7 +38,8 @@ class AvailabilityNotAsked(SourceCheck):
         """Report such a function where its truth is asked."""
         for node in module.all(ast.Attribute, ast.Name):
             if self._is_condition(module, node) and module.qualify(node) in QUESTIONS:
-                yield At(node, f"{ast.unparse(node)} is not called: a function is always true.")
+                text = f"{ast.unparse(node)} is not called: a function is always true."
+                yield At(node, text, ADVICE if _is_passed_over(module, module.statement(node)) else BUG)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Call it."""
@@ -50,3 +52,22 @@ class AvailabilityNotAsked(SourceCheck):
         return isinstance(parent, ast.BoolOp) or (
             isinstance(parent, ast.UnaryOp) and isinstance(parent.op, ast.Not)
         )
+
+
+def _is_passed_over(module: SourceModule, tested: ast.stmt) -> bool:
+    """Tell a branch of what torch passes over where there is no GPU: seeds of CUDA, and how its kernels are chosen."""
+    return (
+        isinstance(tested, ast.If)
+        and not tested.orelse
+        and all(
+            (
+                isinstance(each, ast.Expr)
+                and module.qualify(getattr(each.value, "func", each.value)) in _PUT_OFF
+            )
+            or (
+                isinstance(each, ast.Assign)
+                and (module.qualify(each.targets[0]) or "").startswith("torch.backends.")
+            )
+            for each in tested.body
+        )
+    )

@@ -44,7 +44,7 @@ class MovedCopyThrownAway(SourceCheck):
     Fix: x = x.to(device).
 
     Evidence: JDAI-CV/fast-reid c9bc3ceb projects/FastRT/pybind_interface/market_benchmark.py:41; corpus, 186
-    repositories, beds C, D, E, F, H, K, R, T: 8 true, 6 debatable, 9 false.
+    repositories, beds C, D, E, F, H, K, R, T, V: 8 true, 6 debatable, 11 false.
     """
 
     code = "DEV005"
@@ -72,14 +72,42 @@ class MovedCopyThrownAway(SourceCheck):
                         call, f"{name} stays laid out as it was: .contiguous() returns what it made.", ADVICE
                     )
                     continue
-                if call.func.attr in _TO_DEVICES and _stays_together(module, statement):
-                    yield At(call, text, ADVICE)  # whatever it meets is not moved either
+                if call.func.attr in _TO_DEVICES and (
+                    _stays_together(module, statement) or _is_there(module, call.func.value, _where(call))
+                ):
+                    yield At(
+                        call, text, ADVICE
+                    )  # whatever it meets is not moved either, or all is there already
                     continue
                 yield At(call, text, BUG if own or _is_certain(module, call.func.value) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Keep what is returned."""
         return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
+
+
+def _where(move: ast.expr) -> str | None:
+    """Return what `.to(device)` and `.cuda()` say of a place, the same text for the same one; None of anything else."""
+    if method_of(move) not in _TO_DEVICES:
+        return None
+    assert isinstance(move, ast.Call)
+    return ", ".join(ast.unparse(each) for each in [*move.args, *move.keywords]) or "cuda"
+
+
+def _is_there(module: SourceModule, value: ast.expr, where: str | None) -> bool:
+    """Tell what a model gave that is moved to this place itself, or one of whose inputs is."""
+    made = [each for each in module.definitions(value) if each is not None]
+    return bool(made) and all(
+        isinstance(each, ast.Call)
+        and (
+            _where(each) == where
+            or (
+                _is_module(module, each.func)
+                and any(_is_there(module, part, where) for part in [each.func, *each.args])
+            )
+        )
+        for each in made
+    )
 
 
 def _stays_together(module: SourceModule, statement: ast.Expr) -> bool:

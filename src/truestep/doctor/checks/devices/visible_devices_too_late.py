@@ -5,18 +5,15 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
 from truestep.doctor.source.values import argument, literal
 
 VARIABLE = "CUDA_VISIBLE_DEVICES"
 
-# of torch.cuda: what does nothing, or is put off, until something else has asked for the devices (torch 2.13)
-_PUT_OFF = frozenset((
-    "empty_cache", "is_initialized", "manual_seed", "manual_seed_all", "seed", "seed_all",
-    "memory_stats", "memory_stats_as_nested_dict", "memory_allocated", "max_memory_allocated",
-    "memory_reserved", "max_memory_reserved", "memory_cached", "max_memory_cached",
-))  # fmt: skip
+# what does nothing, or is put off, until something else has asked for the devices (torch 2.13)
+_PUT_OFF = functions("leaves CUDA alone without it")
 
 
 class VisibleDevicesTooLate(SourceCheck):
@@ -45,7 +42,7 @@ class VisibleDevicesTooLate(SourceCheck):
         calls = [
             call
             for name, call in module.calls_matching("torch.cuda.")
-            if module.scope(call) is module.tree and name.rpartition(".")[2] not in _PUT_OFF
+            if module.scope(call) is module.tree and name not in _PUT_OFF
         ]
         calls += [call for call in module.method_calls("cuda") if module.scope(call) is module.tree]
         for node in module.all(ast.Assign):

@@ -36,7 +36,7 @@ class TotalNeverReset(SourceCheck):
     Fix: set it to 0 at the start of each epoch; of a meter, reset() or a new one.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/main.py:14;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/original_code_snippet.py:7.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/original_code_snippet.py:7; bed V: 0 true, 1 false.
     """
 
     code = "EVAL013"

@@ -29,7 +29,7 @@ class TotalResetInEveryBatch(SourceCheck):
 
     Fix: set it to 0 before the loop.
 
-    Evidence: beds C, R: 3 true, 0 false.
+    Evidence: beds C, R, V: 4 true, 0 false.
     """
 
     code = "EVAL039"

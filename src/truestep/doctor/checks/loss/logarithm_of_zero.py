@@ -42,8 +42,8 @@ class LogarithmOfZero(SourceCheck):
     Fix: log_softmax, logsigmoid, or .clamp(min=1e-7).log().
 
     Evidence: JDAI-CV/fast-reid c9bc3ceb fastreid/modeling/losses/focal_loss.py:80; THUDM/CogDL 281f4742
-    cogdl/models/emb/gatne.py:263; corpus, 186 repositories, beds A, B, C, D, F, G, H, L, M, O, P, Q, S, T, U:
-    29 true, 15 debatable, 5 false.
+    cogdl/models/emb/gatne.py:263; corpus, 186 repositories, beds A, B, C, D, F, G, H, L, M, O, P, Q, S, T, U,
+    V: 29 true, 16 debatable, 5 false.
     """
 
     code = "LOSS011"

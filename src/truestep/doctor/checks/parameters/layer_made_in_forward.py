@@ -5,7 +5,7 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Class, Function, dotted, is_none, last_part, walk
 from truestep.doctor.source.once import each_once
@@ -52,7 +52,7 @@ class LayerMadeInForward(SourceCheck):
     Fix: make it in __init__ and keep it on self.
 
     Evidence: graykode/nlp-tutorial d05e31ec 5-2.BERT/BERT.py:114; 186 repositories, beds C, E, F, G, H, I, K,
-    M, Q, R, T: 18 true, 2 debatable, 6 false.
+    M, Q, R, T, V: 21 true, 3 debatable, 6 false.
     """
 
     code = "PARAM031"
@@ -66,7 +66,8 @@ class LayerMadeInForward(SourceCheck):
                 text = f"This {name} is made at every forward: its weights are random each time."
                 if _NORM.search(name):  # they start at 1 and 0, so it normalises all the same
                     text = f"This {name} is made at every forward: its weights are never trained."
-                yield At(call, text, RISK if _NORM.search(name) else BUG)
+                severity = RISK if _NORM.search(name) else BUG
+                yield At(call, text, ADVICE if _is_left_unread(module, call) else severity)
 
     def _called(self, module: SourceModule, owner: Class) -> list[Function]:
         """Return forward, and the methods that it calls."""
@@ -122,6 +123,13 @@ class LayerMadeInForward(SourceCheck):
             and node.value.id in names
             for node in walk(function)
         )
+
+
+def _is_left_unread(module: SourceModule, layer: ast.Call) -> bool:
+    """Tell a layer that is given a name which nothing reads: what is computed lacks it anyway."""
+    above = module.parents[layer]
+    target = above.targets[0] if isinstance(above, ast.Assign) and len(above.targets) == 1 else None
+    return isinstance(target, ast.Name) and not _places_given(module, layer)
 
 
 def _is_asked_alone(module: SourceModule, layer: ast.Call) -> bool:

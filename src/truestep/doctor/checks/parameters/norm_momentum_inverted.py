@@ -26,7 +26,7 @@ class NormMomentumInverted(SourceCheck):
 
     Fix: 1 minus that number.
 
-    Evidence: 186 repositories, beds A, B, C, F, G, K, R, S: 24 true, 1 debatable, 0 false.
+    Evidence: 186 repositories, beds A, B, C, F, G, K, R, S, V: 25 true, 1 debatable, 0 false.
     """
 
     code = "PARAM042"

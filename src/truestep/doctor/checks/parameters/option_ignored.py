@@ -68,7 +68,7 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U: 42 true, 15 debatable, 3
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U, V: 43 true, 18 debatable, 3
     false.
     """
 

@@ -9,7 +9,8 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
+from truestep.doctor.checks.deprecated.scalar_indexed import ScalarIndexed
 from truestep.doctor.finding import Place
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop, exclusive
 from truestep.doctor.source.execution import execution_of
@@ -55,10 +56,11 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
 
     Evidence: leoxiaobin/deep-high-resolution-net.pytorch 6f69e467 tools/train.py:183; qfgaohao/pytorch-ssd
     7a839cbc prune_alexnet.py:105; corpus, 186 repositories, beds A, B, C, E, F, G, H, I, K, M, N, P, Q, R, S,
-    T, U: 41 true, 10 debatable, 1 false.
+    T, U, V: 42 true, 12 debatable, 2 false.
     """
 
     code = "SCHED001"
+    gone_since = (1, 1)
     words = ("step()", "step(")
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
@@ -76,9 +78,17 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                         event.node, "what makes the schedule is out of sight: it may be none of torch's"
                     )
                     break
-                if _steps_with(trace, event):
+                if steps := _steps_with(trace, event):
+                    if all(_is_tried_alone(module, trace, event, step) for step in steps):
+                        yield Unsure(
+                            event.node, "the schedule counts rounds of the loop, of which not each one trains"
+                        )
+                        break
                     text = "The schedule is stepped before the optimizer: each rate comes one step early."
-                    yield At(event.node, text, RISK if _drops_seldom(module, event) else BUG)
+                    is_old = any(_runs_on_old_torch(module, step) for step in steps)
+                    yield At(
+                        event.node, text, ADVICE if is_old else RISK if _drops_seldom(module, event) else BUG
+                    )
                     break
                 if (trains := _trained_elsewhere(module, trace, event)) is not None:
                     name = ast.unparse(trains.func)
@@ -186,6 +196,36 @@ def _stepped_with_each_backward(loop: TrainingLoop) -> TraceEvent | None:
     if len(stepped) != 1 or not alike or not all(alike):
         return None
     return next(iter(stepped.values()))
+
+
+def _is_tried_alone(module: SourceModule, trace: Trace, event: TraceEvent, step: TraceEvent) -> bool:
+    """Tell a training under a test, all of it, in rounds that each step the schedule: those of an environment, say."""
+    home = module.home(event.node)
+    first = home.statement(event.node)
+    block = list(ast.iter_child_nodes(home.parents[first]))
+    behind = block[block.index(first) + 1 :]
+    updates = {step.node, *(each.node for each in trace.within(event.loop_path(), "backward"))}
+    for each in behind:
+        parts = {*walk(each)}
+        if updates & parts or any(isinstance(part, (ast.For, ast.While)) for part in parts):
+            return isinstance(each, ast.If) and updates <= parts
+        if isinstance(each, ast.If) and isinstance(each.body[-1], (ast.Continue, ast.Return)):
+            return True
+        if any(isinstance(part, ast.Call) and home.kind(part.func) in ("module", "ddp") for part in parts):
+            return False  # what is asked for from here on may be of the loss
+    return False
+
+
+def _runs_on_old_torch(module: SourceModule, step: TraceEvent) -> bool:
+    """Tell a loop that reads `loss.data[0]`: the torch in which that runs wants the schedule first."""
+    loops = step.loops()
+    home = module.home(loops[-1])
+    read = (
+        [each.node for each in ScalarIndexed().read(home) if isinstance(each, At)]
+        if ".data[0]" in home.text
+        else []
+    )
+    return any(loops[-1] in home.ancestors(each) for each in read)
 
 
 def _steps_with(trace: Trace, event: TraceEvent) -> list[TraceEvent]:

@@ -5,9 +5,10 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+from truestep.doctor.source.values import constant
 
 
 class ConditionWithOneAnswer(SourceCheck):
@@ -31,7 +32,7 @@ class ConditionWithOneAnswer(SourceCheck):
 
     Fix: compare with each value, or ask whether it is among them.
 
-    Evidence: 186 repositories, beds A, B, D, E, F, H, I, K, P, Q: 28 true, 0 false.
+    Evidence: 186 repositories, beds A, B, D, E, F, H, I, K, P, Q, V: 28 true, 1 false.
     """
 
     code = "VALUE017"
@@ -41,10 +42,11 @@ class ConditionWithOneAnswer(SourceCheck):
         if "torch" not in module.text:
             return
         for node in module.all(ast.BoolOp):
-            constant = next((each for each in node.values[1:] if _is_text(each)), None)
+            alone = next((each for each in node.values[1:] if _is_text(each)), None)
             beside = any(isinstance(each, ast.Compare) for each in node.values)
-            if constant is not None and beside and isinstance(node.op, ast.Or) and _is_asked(module, node):
-                yield At(node, f"{ast.unparse(constant)} alone is true: the test always holds.")
+            if alone is not None and beside and isinstance(node.op, ast.Or) and _is_asked(module, node):
+                text = f"{ast.unparse(alone)} alone is true: the test always holds."
+                yield At(node, text, ADVICE if _is_last_of_known(module, node) else BUG)
         for compare in module.all(ast.Compare):
             within = len(compare.ops) == 1 and isinstance(compare.ops[0], (ast.In, ast.NotIn))
             options = compare.left.elts if isinstance(compare.left, ast.List) else []
@@ -78,3 +80,20 @@ def _is_asked(module: SourceModule, node: ast.BoolOp) -> bool:
     while isinstance(outer, (ast.BoolOp, ast.UnaryOp)):
         inside, outer = outer, module.parents[outer]
     return isinstance(outer, (ast.If, ast.While, ast.IfExp, ast.Assert)) and outer.test is inside
+
+
+def _is_last_of_known(module: SourceModule, node: ast.BoolOp) -> bool:
+    """Tell the last arm of a chain that has no `else`, where each value that the rest of the file knows is of the chain."""
+    last = module.parents[node]
+    if not isinstance(last, ast.If) or last.orelse:
+        return False
+    first: ast.AST = last
+    while isinstance(above := module.parents[first], ast.If) and first in above.orelse:
+        first = above
+    asked: dict[bool, set[object]] = {False: set(), True: set()}  # by whether it is of the chain
+    subject = next(ast.dump(each.left) for each in node.values if isinstance(each, ast.Compare))
+    for each in module.all(ast.Compare):
+        if ast.dump(each.left) == subject and isinstance(each.ops[0], ast.Eq):
+            asked[first in module.ancestors(each)].add(constant(each.comparators[0]))
+    own = {constant(each) for each in node.values if _is_text(each)}
+    return own <= asked[False] <= asked[True] | own

@@ -65,7 +65,7 @@ class NamesExchanged(SourceCheck):
 
     Fix: exchange them, or give them by name.
 
-    Evidence: 186 repositories, beds B, D, F, H, P, R, T: 8 true, 3 debatable, 1 false.
+    Evidence: 186 repositories, beds B, D, F, H, P, R, T, V: 8 true, 3 debatable, 2 false.
     """
 
     code = "VALUE012"
