@@ -30,7 +30,8 @@ SLOTS = (
 
 # What every program has where no habit says otherwise.
 FRAME = {
-    "imports": "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
+    "imports": "import copy\nimport functools\nimport itertools\nimport os\nimport random\nimport numpy as np\n"
+    "import torch\nimport torch.nn.functional as F\nfrom torch import nn\n"
     "from torch.utils.data import DataLoader, Dataset, IterableDataset, TensorDataset",
     "top": "{{imports}}\n\n{{definitions}}",
     "whole": "{{build}}\n{{train}}\n{{finish}}",
@@ -67,6 +68,7 @@ FRAME = {
     "call": "model(x)",
     "result": "values.mean()",
     "result truestep": "values",
+    "layers": "def __init__(self):\n    super().__init__()",
     "loss body": "{{loss entry}}\n{{unpack}}\n{{before call}}\nout = {{call}}\n{{terms}}\nreturn {{result}}",
 }
 

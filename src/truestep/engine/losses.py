@@ -8,7 +8,7 @@ accepted where a batch is not split.
 import difflib
 import functools
 import math
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import torch
@@ -316,6 +316,12 @@ def _of_other_rows(values: Tensor, num_examples: int | None) -> str:
             f"It was flattened, or places were picked, out of {shape}, which has the batch's {num_examples} rows. Leave the rows "
             "as they are, one value per token or pixel, and say how each counts, padding with 0: ts.weighted(losses, mask)."
         )
+    if num_examples is not None and len(values) < num_examples and (num_examples,) in _shapes_behind(values):
+        return (
+            f"It was picked out of {num_examples} values. Keep them all, and count those that you leave out as 0: "
+            "ts.weighted(losses, kept). To choose among all rows, as for the largest losses, look at ts.gather(losses.detach()): "
+            "each process has some rows alone, and so has each part where decomposable=False doesn't keep the batch whole."
+        )
     return (
         "What is made beside a batch, as noise is, has as many rows as it: torch.randn(len(x), ...), since the last batch may be "
         "shorter. Where the values are of other rows than the batch's, say so: ts.weighted(values)."
@@ -324,17 +330,22 @@ def _of_other_rows(values: Tensor, num_examples: int | None) -> str:
 
 def _rows_gone_apart(values: Tensor, num_examples: int) -> tuple[int, ...]:
     """Return the shape with the batch's rows that a loss of more values was flattened from, or picked out of; () where none was."""
+    for shape in _shapes_behind(values):
+        if len(shape) > 1 and shape[0] == num_examples < len(values) <= math.prod(shape):
+            return shape
+    return ()
+
+
+def _shapes_behind(values: Tensor) -> Iterator[tuple[int, ...]]:
+    """Yield the shapes of what a loss was made from, the nearest first."""
     waiting, seen = [values.grad_fn], set[Any]()
     while waiting and len(seen) < MOST_NODES:
         node = waiting.pop(0)
         if node is None or node in seen or node.name().startswith(("Cat", "Stack", "Repeat")):
             continue
         seen.add(node)
-        shape = shape_given(node)
-        if len(shape) > 1 and shape[0] == num_examples < len(values) <= math.prod(shape):
-            return shape
+        yield shape_given(node)
         waiting += [each for each, _ in node.next_functions]
-    return ()
 
 
 def _within_an_example(values: Tensor) -> str:

@@ -95,6 +95,8 @@ class FsdpUnitCalls:
         """What a rank has come for, by the number that it says so with."""
         self._holdings: dict[nn.Module, UnitHoldings] = {}
         self._unhooked: dict[nn.Module, list[tuple[str, Tensor]]] = {}
+        self._written: dict[nn.Module, list[tuple[str, Tensor, int]]] = {}
+        """The weights of a unit, and how often each had been written to when they were gathered last."""
         self._whole: set[int] = set()
         """Identities of the weights that torch gathers into: the same tensors each time."""
         self.used: set[str] = set()
@@ -117,7 +119,7 @@ class FsdpUnitCalls:
         )
         unit.register_forward_pre_hook(lambda unit, _: self._gathered(unit))
         # The first hook of all, so that what it puts on outputs comes before torch gathers the unit.
-        unit.register_forward_hook(lambda _, __, output: self._returned(tag, output), prepend=True)
+        unit.register_forward_hook(lambda unit, _, output: self._returned(unit, tag, output), prepend=True)
 
     def _called(self, unit: nn.Module, tag: int, inputs: Any) -> None:
         self._refuse_other_weights(unit)
@@ -156,6 +158,8 @@ class FsdpUnitCalls:
             named = unit.named_parameters(self._paths[unit])
             self._unhooked[unit] = [(name, each) for name, each in named if not is_divided_over_ranks(each)]
             self._whole |= {id(each) for _, each in self._unhooked[unit]}
+            self._written[unit] = [(name, each, 0) for name, each in self._unhooked[unit]]
+        self._written[unit] = [(name, each, _writes(each)) for name, each, _ in self._written[unit]]
         for name, parameter in self._unhooked[unit]:
             if parameter.requires_grad:
                 when_accumulated(parameter, self._use, name)
@@ -164,8 +168,11 @@ class FsdpUnitCalls:
     def _use(self, name: str, _: Tensor) -> None:
         self.used.add(name)
 
-    def _returned(self, tag: int, output: Any) -> Any:
-        """Return an output without views that says when a backward comes to it."""
+    def _returned(self, unit: nn.Module, tag: int, output: Any) -> Any:
+        """Return an output without views that says when a backward comes to it; raise where the call wrote to its weights."""
+        for name, parameter, before in self._written[unit]:
+            if _writes(parameter) != before:
+                raise LossError(_WRITTEN_TO.format(name=name))
         if not torch.is_grad_enabled():
             return output
         output = _without_views(output)
@@ -206,12 +213,23 @@ _OTHER_WEIGHTS = (
     "called with whatever weights it is given."
 )
 
+_WRITTEN_TO = (
+    '{name} is changed in place while its module computes (max_norm of an embedding does so), and with strategy="fsdp" the change '
+    "is lost: torch gathers the weights anew for each call. Change it behind the update, with torch.no_grad(): weight.copy_(...), "
+    'or use strategy="ddp".'
+)
+
 _OTHER_LAYERS = (
     'The ranks called other layers, or in another order, or their losses go back to other layers, and with strategy="fsdp" each '
     "gathers its weights from all: {called}. Layer drop that differs by rank is such a case, a layer for some examples only, and a "
     "detach() on some ranks. Make the choice the same on all ranks (draw it with ts.rand(())), or use "
     'strategy="ddp".'
 )
+
+
+def _writes(weight: Tensor) -> int:
+    """Return how often a tensor was written to, as far as torch counts it."""
+    return 0 if weight.is_inference() else weight._version
 
 
 def _without_views(output: Any) -> Any:
