@@ -258,6 +258,31 @@ MEASURED = [
     "for x, y in val_loader:\n    if model.training:\n        F.cross_entropy(model(x), y).backward()\n        opt.step()",
 ]
 
+TOKENS = """
+def step(net, opt, x, y, mask, counts):
+    out = net(x).transpose(1, 2)
+    BODY
+    total.mean().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+EACH = 'each = F.cross_entropy(out, y, ignore_index=0, reduction="none")\n'
+COUNTED = [
+    EACH + "total = each.mean(1)",
+    EACH + "total = each.view(len(x), -1).mean(dim=-1)",
+    'each = nn.CrossEntropyLoss(ignore_index=0, reduction="none")(out, y)\ntotal = each.mean(1)',
+    'total = (F.cross_entropy(out, y, reduction="none") * mask).mean(1)',
+]
+LEFT_OUT = [
+    EACH + "total = each.sum(1) / (y != 0).sum(1)",
+    EACH + "total = each[y != 0].mean()",
+    EACH + "kept = each[y != 0]\ntotal = kept.mean()",
+    EACH + "total = each.mean() * (y.numel() / (y != 0).sum())",
+    'total = F.cross_entropy(out, y, reduction="none").mean(1)',
+    'total = (F.cross_entropy(out, y, reduction="none") * counts[y]).mean(1)',
+    "total = F.cross_entropy((x * mask).mean(1), y)",
+]
+
 
 def filled(text: str, body: str) -> str:
     indent = next(line for line in text.splitlines() if "BODY" in line).partition("BODY")[0]
@@ -271,6 +296,7 @@ def texts(text: str, *bodies: list[str]) -> list[tuple[str, bool]]:
 
 AVERAGES = [(made, body, True) for made, body in ITSELF] + [(made, body, False) for made, body in A_COPY]
 CASES = {
+    "LOSS036": texts(TOKENS, COUNTED, LEFT_OUT),
     "SCHED001": texts(LOOP, LATE, IN_TIME),
     "VALUE017": texts(LOOP, NEVER_LEFT, LEFT),
     "DATA020": texts(LOOP, LEARNED, MEASURED),
