@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What users of GANs, of agents and of averaged weights wrote and reading was silent of, in several wordings, with right twins."""
+"""What users of GANs, agents, averaged weights and plain loops wrote and reading was silent of, in wordings with right twins."""
 
 import textwrap
 
@@ -213,6 +213,76 @@ for step in run.steps(100):
 """
 OF_A_RUN = "with torch.no_grad():\n    for t, p in zip(target.parameters(), net.parameters()):\n        "
 
+LOOP = """
+model = nn.Linear(4, 3)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+sched = torch.optim.lr_scheduler.StepLR(opt, 5)
+best, wait, patience = 1e9, 0, 5
+def train(loader, learns=True):
+    for x, y in loader:
+        loss = F.cross_entropy(model(x), y)
+        if learns:
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+if __name__ == "__main__":
+    train_loader = DataLoader(a, batch_size=8, shuffle=True)
+    val_loader = DataLoader(b, batch_size=8)
+    for epoch in range(20):
+        for x, y in train_loader:
+            loss = F.cross_entropy(model(x), y)
+            opt.zero_grad()
+            loss.backward()
+            opt.step()
+        BODY
+"""
+LATE = ["sched.step(epoch)", "sched.step(epoch=epoch)"]
+IN_TIME = ["sched.step()", "sched.step(epoch + 1)", "sched.step(test(model))"]
+NEVER_LEFT = [
+    "if loss < best:\n    best = loss\n    wait = 0\nif wait > 5:\n    break",
+    "if loss < best:\n    best, wait = loss, 0\nelif wait >= patience:\n    break",
+    "if loss < best:\n    wait = 0\nelse:\n    wait =+ 1\nif wait >= 5:\n    break",
+]
+LEFT = [
+    "if loss < best:\n    wait = 0\nelse:\n    wait += 1\nif wait > 5:\n    break",
+    "wait = 0 if loss < best else wait + 1\nif wait > patience:\n    break",
+    "wait = 0\nif loss < 0.1:\n    wait = 1\nif wait >= 1:\n    break",
+]
+LEARNED = [
+    "for x, y in val_loader:\n    loss = F.cross_entropy(model(x), y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()",
+    "for i, (x, y) in enumerate(val_loader):\n    opt.zero_grad()\n    F.cross_entropy(model(x), y).backward()\n    opt.step()",
+]
+MEASURED = [
+    "train(val_loader, learns=False)",
+    "for x, y in val_loader:\n    loss = F.cross_entropy(model(x), y)",
+    "for x, y in val_loader:\n    if model.training:\n        F.cross_entropy(model(x), y).backward()\n        opt.step()",
+]
+
+TOKENS = """
+def step(net, opt, x, y, mask, counts):
+    out = net(x).transpose(1, 2)
+    BODY
+    total.mean().backward()
+    opt.step()
+    opt.zero_grad()
+"""
+EACH = 'each = F.cross_entropy(out, y, ignore_index=0, reduction="none")\n'
+COUNTED = [
+    EACH + "total = each.mean(1)",
+    EACH + "total = each.view(len(x), -1).mean(dim=-1)",
+    'each = nn.CrossEntropyLoss(ignore_index=0, reduction="none")(out, y)\ntotal = each.mean(1)',
+    'total = (F.cross_entropy(out, y, reduction="none") * mask).mean(1)',
+]
+LEFT_OUT = [
+    EACH + "total = each.sum(1) / (y != 0).sum(1)",
+    EACH + "total = each[y != 0].mean()",
+    EACH + "kept = each[y != 0]\ntotal = kept.mean()",
+    EACH + "total = each.mean() * (y.numel() / (y != 0).sum())",
+    'total = F.cross_entropy(out, y, reduction="none").mean(1)',
+    'total = (F.cross_entropy(out, y, reduction="none") * counts[y]).mean(1)',
+    "total = F.cross_entropy((x * mask).mean(1), y)",
+]
+
 
 def filled(text: str, body: str) -> str:
     indent = next(line for line in text.splitlines() if "BODY" in line).partition("BODY")[0]
@@ -226,6 +296,10 @@ def texts(text: str, *bodies: list[str]) -> list[tuple[str, bool]]:
 
 AVERAGES = [(made, body, True) for made, body in ITSELF] + [(made, body, False) for made, body in A_COPY]
 CASES = {
+    "LOSS036": texts(TOKENS, COUNTED, LEFT_OUT),
+    "SCHED001": texts(LOOP, LATE, IN_TIME),
+    "VALUE017": texts(LOOP, NEVER_LEFT, LEFT),
+    "DATA020": texts(LOOP, LEARNED, MEASURED),
     "GRAD020": texts(GAN, BOTH_SIDES, ONE_SIDE),
     "LOSS061": [*texts(LEARN, NO_END, WITH_END), *texts(ACT, LIMITS, ENDS)],
     "DATA043": [

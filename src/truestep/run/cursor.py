@@ -200,6 +200,8 @@ class RunCursor:
     """How many updates were made behind such a loop, within no pass."""
     restored_behind: tuple[int, int] = (0, 0)
     """How many of them the checkpoint holds that this process went on from, and its step."""
+    has_refused: bool = False
+    """Whether an update behind such a loop was refused, which has nothing to do with a pass that gave nothing."""
     half_done: bool = False
     """Whether an interrupt left a body in its middle, and the run goes on being there: in a notebook."""
 
@@ -266,12 +268,20 @@ class RunCursor:
     def refuse_updates_behind(self) -> None:
         """Raise an OptionError before an update behind a loop that gave nothing, where the checkpoint holds it already."""
         count, step = self.restored_behind
-        if self.is_over and self.leader is None and count and self.step == step:
+        if self.is_behind_a_loop and count and self.step == step:
+            self.has_refused = True
+            loop = self.is_over or f"run.epochs({self.num_epochs})"
             raise OptionError(
-                f"net.update stands behind {self.is_over}, which has nothing left to train, and the checkpoint holds what it "
+                f"net.update stands behind {loop}, which has nothing left to train, and the checkpoint holds what it "
                 f"changed there ({counted(count, 'update')}): each start would make it once more. Write it into the loop; or, to "
                 "make it once, if 'last' not in run.state: net.update(loss, batch); run.state['last'] = True"
             )
+
+    @property
+    def is_behind_a_loop(self) -> bool:
+        """Whether a loop over epochs or steps is over, be it by `break`, and no pass reads behind it."""
+        over = bool(self.is_over) or self.is_broken_off
+        return over and not any(stream.reader is not None for stream in self.streams.values())
 
     @property
     def in_epochs(self) -> bool:

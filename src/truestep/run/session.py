@@ -283,7 +283,7 @@ class RunSession:
         # an update where no pass leads may belong to batches taken ahead, as by list(batches)
         if self._run.cursor.leader is None:
             self._moments.updated_behind_pass()
-            self._run.cursor.updates_behind += bool(self._run.cursor.is_over)
+        self._run.cursor.updates_behind += self._run.cursor.is_behind_a_loop
         self._omissions.updated(learner)
         self._run.logbook.updated(learner, update)
         self._first_steps.updated(learner)

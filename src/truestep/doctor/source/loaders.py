@@ -37,10 +37,13 @@ def _loader_through_wrappers(
     return None
 
 
-def trained_on(module: SourceModule) -> Iterator[LocatedExpression]:
-    """Yield the loaders that training loops go through, each in the call in which it is made."""
+def trained_on(module: SourceModule, *, always: bool = False) -> Iterator[LocatedExpression]:
+    """Yield the loaders that training loops go through, each in the call in which it is made; `always`: with no test around."""
     for trace in module.traces:
         for loop in trace.training_loops():
+            above = [each for event in loop.of("backward") for each in module.ancestors(event.node)]
+            if always and any(isinstance(each, ast.If) for each in {*above} - {*module.ancestors(loop.node)}):
+                continue
             frames = [frame for frame in loop.path if frame.kind == "loop"]
             found = _loader_through_wrappers(module, trace, frames[-1])
             if found is not None:

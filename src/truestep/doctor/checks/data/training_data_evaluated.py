@@ -6,8 +6,9 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
+from truestep.doctor.source.loaders import trained_on
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, last_part, names_in, walk
+from truestep.doctor.source.names import dotted, is_none, last_part, names_in, stored_in, walk
 from truestep.doctor.source.values import argument, constant, literal
 
 _HELD_OUT = re.compile(r"(^|_)(test|val|valid|validation|heldout)(_|$|set|loader|data)", re.IGNORECASE)
@@ -15,7 +16,7 @@ _TRAIN = re.compile(r"(^|_)(train|training)(_|$|set|data)", re.IGNORECASE)
 
 
 class TrainingDataEvaluated(SourceCheck):
-    """What is named as test data is the training set.
+    """What is named as test data is the training set, or is trained on.
 
     Why: the model is measured on what it has learned by heart.
 
@@ -27,7 +28,7 @@ class TrainingDataEvaluated(SourceCheck):
         train_loader = DataLoader(train_set, batch_size=32, shuffle=True)
         test_loader = DataLoader(test_set, batch_size=32)
 
-    Fix: give the loader the data that were held out.
+    Fix: give the loader the data that were held out; no backward() and step() in the loop that evaluates.
 
     Evidence: 186 repositories: said 2 times, not judged; beds C, E, F, I, K, L, M, R, T, U: 10 true, 4
     debatable, 1 false.
@@ -58,6 +59,25 @@ class TrainingDataEvaluated(SourceCheck):
                 if literal(module, argument(call, 1, "train")) is True and not _divided(module):
                     severity = ADVICE if _is_trained_on_alone(module, name) else BUG
                     yield At(call, f"{name!r} is made with train=True: it is the training data.", severity)
+        yield from _learned(module)
+
+
+def _learned(module: SourceModule) -> Iterator[At]:
+    """Report held-out data that a loop trains on, beside another one that trains on training data."""
+    named = {
+        each.node: last_part(stored_in(above))
+        for each in trained_on(module, always=True)
+        if (above := _kept_by(module, each.node))
+    }
+    training = [each for each in named.values() if _TRAIN.search(each) and not _HELD_OUT.search(each)]
+    for loader, name in named.items():
+        if training and _HELD_OUT.search(name) and not _TRAIN.search(name) and module.home(loader) is module:
+            yield At(loader, f"A loop trains on {name!r}, as another one on {training[0]!r}.", RISK)
+
+
+def _kept_by(module: SourceModule, loader: ast.AST) -> ast.Assign | None:
+    above = module.home(loader).parents[loader]
+    return above if isinstance(above, ast.Assign) else None
 
 
 def _is_trained_on_alone(module: SourceModule, name: str) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.signatures import own_name
-from truestep.doctor.source.values import argument, constant, literal
+from truestep.doctor.source.values import argument, constant, literal, seen_through, value_origins
 
 _ORDERS = (ast.Lt, ast.LtE, ast.Gt, ast.GtE)
 _ORDERING = operations(numbers="ordered")
@@ -19,7 +20,7 @@ _MASK = re.compile(r"(^|_)masks?(_|$)|_mask", re.IGNORECASE)
 
 
 class MaskedLossAveraged(SourceCheck):
-    """A loss for each entry is multiplied with a mask, and averaged over all entries, the masked ones among them.
+    """A loss for each entry is multiplied with a mask, or ignores targets, and is averaged over all entries, those among them.
 
     Why: the more is masked, the smaller the loss and its gradient: batches with much padding count less.
 
@@ -39,13 +40,22 @@ class MaskedLossAveraged(SourceCheck):
     """
 
     code = "LOSS036"
-    words = ("mask",)
+    words = ("mask", "ignore_index")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the mean of what is multiplied with a mask, where nothing divides by the size of that mask."""
+        ignoring = [each for each in losses_of(module, "cross_entropy", "nll_loss") if _ignores(module, each)]
         for call in module.method_calls("mean"):
-            if call.args or call.keywords or not isinstance(call.func, ast.Attribute):
+            if not isinstance(call.func, ast.Attribute):
                 continue
+            if (
+                ignoring
+                and not isinstance(module.parents[call], ast.BinOp)
+                and not _is_cut(module, call.func.value)
+            ):
+                made = [each for each in value_origins(module, call.func.value) if each in ignoring]
+                if made:
+                    yield At(call, "The mean counts the targets that ignore_index takes out.", RISK)
             mask = _mask_of(module, call.func.value)
             if (
                 mask is not None
@@ -54,6 +64,18 @@ class MaskedLossAveraged(SourceCheck):
                 and not _is_counted(module, call, mask)
             ):
                 yield At(call, f"The mean counts what {mask!r} takes out.", RISK)
+
+
+def _ignores(module: SourceModule, loss: ast.Call) -> bool:
+    """Tell a loss for each entry that is told which targets to leave out: 0 stands there."""
+    told = argument(constructor_of(module, loss) or loss, None, "ignore_index")
+    return told is not None and reduction_of(module, loss) == "none"
+
+
+def _is_cut(module: SourceModule, value: ast.expr) -> bool:
+    """Tell `losses[kept]`, written there or under a name."""
+    parts = [*walk(value), *walk(seen_through(module, value) or value)]
+    return any(isinstance(each, ast.Subscript) for each in parts)
 
 
 def _weighs(module: SourceModule, call: ast.Call, mask: str) -> bool:
@@ -116,8 +138,8 @@ def _is_loss(module: SourceModule, call: ast.Call) -> bool:
     words = [own_name(each) or "" for each in targets]
     assert isinstance(call.func, ast.Attribute)
     names = [each for each in walk(call.func.value) if isinstance(each, ast.Name)]
-    words += [each.id for each in names]
-    return any("loss" in each.lower() for each in words) or any(
+    words += [own_name(each) or "" for each in walk(call.func.value)]
+    return any("loss" in each.lower() or "cross_entropy" in each for each in words) or any(
         _is_left_whole(module, each) for each in names
     )
 

@@ -7,8 +7,13 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import Binding
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
+<<<<<<< HEAD
 from truestep.doctor.source.values import constant
+=======
+from truestep.doctor.source.values import literal
+>>>>>>> e37
 
 
 class ConditionWithOneAnswer(SourceCheck):
@@ -57,6 +62,8 @@ class ConditionWithOneAnswer(SourceCheck):
                     compare, f"A list is no part of {text}: what is looked for stands to the left of `in`."
                 )
 
+        yield from _never_counted(module)
+
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Ask whether the value is among all of them."""
         if isinstance(node, ast.Compare):
@@ -82,6 +89,7 @@ def _is_asked(module: SourceModule, node: ast.BoolOp) -> bool:
     return isinstance(outer, (ast.If, ast.While, ast.IfExp, ast.Assert)) and outer.test is inside
 
 
+<<<<<<< HEAD
 def _is_last_of_known(module: SourceModule, node: ast.BoolOp) -> bool:
     """Tell the last arm of a chain that has no `else`, where each value that the rest of the file knows is of the chain."""
     last = module.parents[node]
@@ -97,3 +105,26 @@ def _is_last_of_known(module: SourceModule, node: ast.BoolOp) -> bool:
             asked[first in module.ancestors(each)].add(constant(each.comparators[0]))
     own = {constant(each) for each in node.values if _is_text(each)}
     return own <= asked[False] <= asked[True] | own
+=======
+def _never_counted(module: SourceModule) -> Iterator[At]:
+    """Report `if waited >= 5: break` of a loop in which `waited` is set back and never grows."""
+    for test in [each for each in module.all(ast.If) if isinstance(each.body[-1], ast.Break)]:
+        match test.test:
+            case ast.Compare(left=ast.Name() as left, ops=[ast.Gt() | ast.GtE()], comparators=[limit]):
+                bindings, loop = module.names.bindings(left), module.loop(test)
+                numbers = [_number(each) for each in bindings if loop is not None]
+                known = [each for each in numbers if each is not None]
+                is_set_back = any(loop in module.ancestors(each.node) for each in bindings)
+                least = literal(module, limit)
+                if is_set_back and len(known) == len(numbers) > 1 and (least is None or least > max(known)):
+                    text = f"{left.id!r} is {max(known)} at most, since nothing counts it up: the loop is never left here."
+                    yield At(test.test, text)
+
+
+def _number(binding: Binding) -> int | None:
+    """Return the number that a binding writes out, as in `waited = 0` and `waited =+ 1`."""
+    match binding.value:
+        case ast.Constant(value=int(number)) | ast.UnaryOp(operand=ast.Constant(value=int(number))):
+            return number if binding.how == "assign" else None
+    return None
+>>>>>>> e37
