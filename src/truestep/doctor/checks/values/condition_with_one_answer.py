@@ -9,11 +9,7 @@ from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Binding
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, replaced, text_of
-<<<<<<< HEAD
-from truestep.doctor.source.values import constant
-=======
-from truestep.doctor.source.values import literal
->>>>>>> e37
+from truestep.doctor.source.values import constant, literal
 
 
 class ConditionWithOneAnswer(SourceCheck):
@@ -89,7 +85,6 @@ def _is_asked(module: SourceModule, node: ast.BoolOp) -> bool:
     return isinstance(outer, (ast.If, ast.While, ast.IfExp, ast.Assert)) and outer.test is inside
 
 
-<<<<<<< HEAD
 def _is_last_of_known(module: SourceModule, node: ast.BoolOp) -> bool:
     """Tell the last arm of a chain that has no `else`, where each value that the rest of the file knows is of the chain."""
     last = module.parents[node]
@@ -105,7 +100,8 @@ def _is_last_of_known(module: SourceModule, node: ast.BoolOp) -> bool:
             asked[first in module.ancestors(each)].add(constant(each.comparators[0]))
     own = {constant(each) for each in node.values if _is_text(each)}
     return own <= asked[False] <= asked[True] | own
-=======
+
+
 def _never_counted(module: SourceModule) -> Iterator[At]:
     """Report `if waited >= 5: break` of a loop in which `waited` is set back and never grows."""
     for test in [each for each in module.all(ast.If) if isinstance(each.body[-1], ast.Break)]:
@@ -127,4 +123,3 @@ def _number(binding: Binding) -> int | None:
         case ast.Constant(value=int(number)) | ast.UnaryOp(operand=ast.Constant(value=int(number))):
             return number if binding.how == "assign" else None
     return None
->>>>>>> e37
