@@ -464,7 +464,8 @@ class Smooth(nn.Module):
         ("reduction", "", RISK),
         ("class_weight=None", "Smooth()", ADVICE),
         ("class_weight=None", "Smooth(class_weight=torch.ones(3))", RISK),
-        ("smoothing=0.1", "Smooth()", RISK),
+        ("smoothing=0.1", "Smooth()", ADVICE),
+        ("smoothing=0.1", "Smooth(0.2)", RISK),
         ("dropout=0.1", "", RISK),
     ],
 )

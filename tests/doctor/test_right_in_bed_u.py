@@ -662,9 +662,10 @@ SPARED = "ignore_index=-100"
         (SPARED, "loss = Loss(4, ignore_index=0)\nother = Loss(4)", [RISK]),
         (SPARED, "loss = Loss(4, ignore_index=args.ignore)", [RISK]),
         (SPARED, "loss = Loss(*sizes)", [RISK]),
-        (SPARED, "", [RISK]),
-        ("ignore_index=255", "loss = Loss(4)", [RISK]),
-        ("label_smoothing=0.1", "loss = Loss(4)", [RISK]),
+        (SPARED, "", [ADVICE]),
+        ("ignore_index=255", "", [RISK]),
+        ("ignore_index=255", "loss = Loss(4)", [ADVICE]),
+        ("label_smoothing=0.1", "loss = Loss(4)", [ADVICE]),
     ],
 )
 def test_target_that_is_left_out_anyway(option: str, calls: str, severities: list[Severity]) -> None:

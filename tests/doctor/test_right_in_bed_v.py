@@ -396,3 +396,359 @@ def test_total_of_a_small_network_over_a_whole_run_is_a_bug() -> None:
         .replace("LINE", "total += loss")
     )
     assert told("MEM001", text.replace("for epoch", "total = 0\nfor epoch")) == [BUG]
+
+
+# ── SAVE005: an optimizer by another name ──
+
+RESUMED = """
+class Training:
+    def __init__(self, path):
+        self.model = nn.Linear(4, 2)
+        self.trainer = MADE
+        kept = torch.load(path)
+        self.start = kept["epoch"]
+        self.model.load_state_dict(kept["model"])
+        LOAD
+    def fit(self, loader):
+        for epoch in range(self.start, 9):
+            for x, y in loader:
+                self.trainer.zero_grad()
+                F.cross_entropy(self.model(x), y).backward()
+                self.trainer.step()
+            torch.save({"epoch": epoch + 1, "model": self.model.state_dict()MORE}, "last.pt")
+"""
+ADAM = "torch.optim.Adam(self.model.parameters())"
+
+
+@pytest.mark.parametrize(
+    ("made", "load", "more", "severities"),
+    [
+        (ADAM, 'self.trainer.load_state_dict(kept["trainer"])', ', "trainer": self.trainer.state_dict()', []),
+        (ADAM, "pass", ', "trainer": self.trainer.state_dict()', []),
+        ("torch.optim.SGD(self.model.parameters(), 0.1)", "pass", ', "sgd": self.trainer.state_dict()', []),
+        ("torch.optim.AdamW(self.model.parameters())", "pass", ', "t": {"t": self.trainer.state_dict()}', []),
+        (ADAM, "pass", "", [RISK]),
+        (ADAM, "pass", ', "head": self.model.state_dict()', [RISK]),
+        (ADAM, "pass", ', "rate": 0.1', [RISK]),
+    ],
+)
+def test_optimizer_by_another_name(made: str, load: str, more: str, severities: list[Severity]) -> None:
+    text = RESUMED.replace("MADE", made).replace("LOAD", load).replace("MORE", more)
+    assert told("SAVE005", text) == severities
+
+
+# ── EVAL013: a meter of one epoch's function ──
+
+METERS = """
+class Metric:
+    def __init__(self):
+        self.sum, self.n = 0.0, 0
+    def update(self, value):
+        self.sum += value
+        self.n += 1
+    @property
+    def avg(self):
+        return self.sum / self.n
+loader = DataLoader(rows, shuffle=True)
+LINES
+"""
+IN_PARTS = "for i in range(0, len(x), 32):\n            kept.update(net(x[i:i + 32]).mean().item())\n        print(kept.avg)"
+
+
+@pytest.mark.parametrize(
+    ("lines", "severities"),
+    [
+        (
+            f"def train(epoch):\n    kept = Metric()\n    for x in loader:\n        {IN_PARTS}\nfor e in range(9):\n    train(e)",
+            [],
+        ),
+        (
+            f"def run(e):\n    kept = Metric()\n    for k, x in enumerate(loader):\n        {IN_PARTS}\nfor e in E:\n    run(e)",
+            [],
+        ),
+        (f"for epoch in range(9):\n    kept = Metric()\n    for x in loader:\n        {IN_PARTS}", []),
+        (f"kept = Metric()\nfor x in loader:\n        {IN_PARTS}", []),
+        (f"kept = Metric()\nfor epoch in range(9):\n    for x in loader:\n        {IN_PARTS}", [RISK]),
+        (
+            "kept = Metric()\nfor epoch in range(9):\n    for x in loader:\n        kept.update(1)\n    print(kept.avg)",
+            [RISK],
+        ),
+        (
+            f"def train():\n    kept = Metric()\n    for epoch in range(9):\n      for x in loader:\n        {IN_PARTS}\ntrain()",
+            [RISK],
+        ),
+    ],
+)
+def test_meter_of_one_epoch(lines: str, severities: list[Severity]) -> None:
+    assert told("EVAL013", METERS.replace("LINES", lines)) == severities
+
+
+# ── EVAL001: noise that a function draws ──
+
+SAMPLER = """
+noise_like = lambda shape: torch.randn(shape)
+def drawn(shape, repeat=False):
+    first = lambda: torch.randn((1, *shape[1:])).repeat(shape[0], 1)
+    other = lambda: torch.randn(shape)
+    return first() if repeat else other()
+def scaled(shape):
+    return torch.randn(shape) * 0.1
+class Sampler(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Linear(4, 4)
+    def forward(self, x):
+        return self.net(x)
+    def sample(self, x, rate=0.1, heat=1.0):
+        noise = MADE
+        return self.net(x) + F.dropout(noise, p=rate)
+"""
+
+
+@pytest.mark.parametrize(
+    ("made", "severities"),
+    [
+        ("torch.randn_like(x) * heat", []),
+        ("drawn(x.shape) * heat", []),
+        ("heat * drawn(x.shape, True)", []),
+        ("noise_like(x.shape) * heat", []),
+        ("noise_like(x.shape)", []),
+        ("scaled(x.shape) / heat", []),
+        ("self.net(x) * heat", [RISK]),
+        ("self(x)", [RISK]),
+        ("self.net(x) * torch.rand(4)", [RISK]),
+        ("x * heat", [RISK]),
+    ],
+)
+def test_noise_that_a_function_draws(made: str, severities: list[Severity]) -> None:
+    assert told("EVAL001", SAMPLER.replace("MADE", made)) == severities
+
+
+# ── VALUE012: an encoder and its decoder ──
+
+PARTS = """
+class Encoder(nn.Module):
+    def __init__(self, input_size, hidden_size, layers=1):
+        super().__init__()
+        self.rnn = nn.LSTM(input_size, hidden_size, layers)
+class Decoder(nn.Module):
+    def __init__(self, input_size, hidden_size, layers=1):
+        super().__init__()
+        self.rnn = nn.LSTM(input_size, hidden_size, layers)
+def sizes(input_size, hidden_size):
+    return [input_size, hidden_size]
+class Both(nn.Module):
+    def __init__(self, input_size, hidden_size):
+        super().__init__()
+        FIRST
+        SECOND
+"""
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "severities"),
+    [
+        (
+            "self.encoder = Encoder(input_size, hidden_size)",
+            "self.decoder = Decoder(hidden_size, input_size)",
+            [],
+        ),
+        (
+            "self.decoder = Decoder(hidden_size, input_size)",
+            "self.encoder = Encoder(input_size, hidden_size, 2)",
+            [],
+        ),
+        (
+            "encoder = Encoder(input_size, hidden_size)",
+            "self.net = nn.Sequential(encoder, Decoder(hidden_size, input_size))",
+            [],
+        ),
+        (
+            "self.encoder = Encoder(input_size, hidden_size)",
+            "self.decoder = Encoder(hidden_size, input_size)",
+            [],
+        ),
+        (
+            "self.sizes = sizes(input_size, hidden_size)",
+            "self.decoder = Decoder(hidden_size, input_size)",
+            [RISK],
+        ),
+        ("self.size = hidden_size", "self.encoder = Encoder(hidden_size, input_size)", [RISK]),
+        (
+            "self.encoder = Encoder(hidden_size, input_size)",
+            "self.decoder = Decoder(hidden_size, input_size)",
+            [RISK, RISK],
+        ),
+    ],
+)
+def test_encoder_and_decoder(first: str, second: str, severities: list[Severity]) -> None:
+    assert told("VALUE012", PARTS.replace("FIRST", first).replace("SECOND", second)) == severities
+
+
+# ── VALUE013: what comes again, and what has come in by the other arguments ──
+
+GIVEN = """
+import argparse
+class Options:
+    def parse(self):
+        return argparse.ArgumentParser().parse_args()
+    def init(self):
+        return self.parse()
+parser = argparse.ArgumentParser()
+def options():
+    return parser.parse_args()
+def built(a):
+    return nn.Linear(a, a)
+def main(first, second=None):
+    LINE
+    net = built(first.size)
+    net.load_state_dict(second)
+CALL
+"""
+
+
+@pytest.mark.parametrize(
+    ("line", "call", "severities"),
+    [
+        ("first = Options().init()", "given = Options().parse()\nmain(given)", []),
+        ("first = Options().parse()", "main(Options().parse())", []),
+        ("first = parser.parse_args()", "main(parser.parse_args())", []),
+        ("first = options()", "first = options()\nmain(first)", []),
+        ("first = built(4)", "second = torch.load(first)\nmain(first, second)", []),
+        ("first = built(4)", "second, size = read(first)\nmain(first, second)", []),
+        ("first = built(4)", "first = options()\nmain(first)", [RISK]),
+        ("first = Options().init()", "main(built(4))", [RISK]),
+        ("first = torch.device('cpu')", "main(torch.device('cuda'))", [RISK]),
+        ("first = built(4)", "main(built(8))", [RISK]),
+        ("first = built(4)", "second = torch.load('net.pt')\nmain(first, second)", [RISK]),
+    ],
+)
+def test_argument_that_comes_again(line: str, call: str, severities: list[Severity]) -> None:
+    assert told("VALUE013", GIVEN.replace("LINE", line).replace("CALL", call)) == severities
+
+
+# ── DATA002: shapes of whole batches ──
+
+PIPELINE = """
+import argparse
+args = argparse.ArgumentParser().parse_args()
+LINES
+net = nn.Linear(4, 2)
+val_loader = DataLoader(rows, batch_size=SIZE, drop_last=True)
+net.eval()
+with torch.no_grad():
+    for x, y in val_loader:
+        total += F.cross_entropy(net(x), y)
+print(total / len(val_loader))
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "size", "severities"),
+    [
+        ("shape = [args.batch, 3, 32, 32]", "args.batch", []),
+        ("shapes = {'input0': [args.batch, 3, 299, 299], 'target': [args.batch]}", "args.batch", []),
+        ("shapes = [(args.batch, 512), (args.batch,)]", "args.batch", []),
+        ("shape = tuple([args.eval_batch] + rest[1:])", "args.eval_batch", []),
+        ("size = args.batch\nshape = (size, 3)", "size", []),
+        ("shape = [args.batch, 3, 32, 32]", "args.eval_batch", [RISK]),
+        ("summary(net, (args.batch, 3, 32, 32))", "args.batch", [RISK]),
+        ("sizes = [args.batch, args.eval_batch]", "args.batch", [RISK]),
+        ("sizes = [args.batch]", "args.batch", [RISK]),
+        ("shape = [3, 32, 32]", "args.batch", [RISK]),
+        ("shape = [32, 3, 8]", "32", [RISK]),
+    ],
+)
+def test_shape_of_whole_batches(lines: str, size: str, severities: list[Severity]) -> None:
+    assert told("DATA002", PIPELINE.replace("LINES", lines).replace("SIZE", size)) == severities
+
+
+# ── SAVE001: a state beside it ──
+
+
+@pytest.mark.parametrize(
+    ("beside", "severities"),
+    [
+        ("torch.save(net.state_dict(), 'state.pt')", [ADVICE]),
+        ("torch.save({'epoch': 1, 'net': net.state_dict()}, 'state.pt')", [ADVICE]),
+        ("kept = {'net': net.state_dict()}\n        torch.save(kept, 'state.pt')", [ADVICE]),
+        ("torch.save(dict(net=net.state_dict()), 'state.pt')", [ADVICE]),
+        ("pass", [RISK]),
+        ("torch.save(other.state_dict(), 'state.pt')", [RISK]),
+        ("torch.save({'epoch': 1}, 'state.pt')", [RISK]),
+        ("if epoch == 1:\n            torch.save(net.state_dict(), 'state.pt')", [RISK]),
+    ],
+)
+def test_state_beside_a_whole_model(beside: str, severities: list[Severity]) -> None:
+    lines = f"net = nn.Linear(4, 2)\nfor epoch in range(9):\n    if best:\n        {beside}\n        torch.save(net, 'net.pt')\n"
+    assert told("SAVE001", lines) == severities
+
+
+# ── PARAM038: an option that no call gives, one that a comment says is idle, and one of a place ──
+
+IDLE = """
+class Net(nn.Module):
+    # NOTE
+    def __init__(self, size, OPTION):
+        super().__init__()
+        self.fc = nn.Linear(size, 2)
+    def forward(self, x):
+        return self.fc(x)
+CALLS
+"""
+
+
+@pytest.mark.parametrize(
+    ("option", "note", "calls", "severities"),
+    [
+        ("dropout=0.1", "", "net = Net(4)", [ADVICE]),
+        ("dropout=0.0", "", "", [ADVICE]),
+        ("alpha=0.25", "", "nets = [Net(4), Net(8)]", [ADVICE]),
+        ("dropout=0.1", "FIXME: dropout is not working now", "net = Net(4, 0.2)", [ADVICE]),
+        ("dropout", "TODO use dropout", "net = Net(4, 0.2)", [ADVICE]),
+        ("use_gpu=True", "", "net = Net(4, use_gpu=False).cuda()", [ADVICE]),
+        ("cuda=False", "", "net = Net(4, True)", [ADVICE]),
+        ("dropout=0.1", "", "net = Net(4, 0.2)", [RISK]),
+        ("dropout=0.1", "", "net = Net(4, dropout=0.2)\nother = Net(4)", [RISK]),
+        ("dropout=0.1", "", "", [RISK]),
+        ("dropout=0.1", "with dropout", "net = Net(4, 0.2)", [RISK]),
+        ("bias=True", "", "net = Net(4, bias=False)", [RISK]),
+    ],
+)
+def test_option_that_is_idle(option: str, note: str, calls: str, severities: list[Severity]) -> None:
+    text = IDLE.replace("OPTION", option).replace("NOTE", note).replace("CALLS", calls)
+    assert told("PARAM038", text) == severities
+
+
+# ── LOSS011: rows that are written out ──
+
+TOY = """
+ROWS
+w = torch.zeros((2, 1), requires_grad=True)
+opt = torch.optim.SGD([w], lr=1)
+for epoch in range(9):
+    p = torch.sigmoid(x.matmul(w))
+    loss = -(y * torch.log(p)).mean()
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+SIX = "[[1, 2], [2, 3], [3, 1], [4, 3], [5, 3], [6, 2]]"
+
+
+@pytest.mark.parametrize(
+    ("rows", "severities"),
+    [
+        (f"x = torch.FloatTensor({SIX})\ny = torch.FloatTensor([[0], [0], [0], [1], [1], [1]])", [ADVICE]),
+        (
+            f"x = torch.tensor({SIX})\ny_data = [[0], [0], [0], [1], [1], [1]]\ny = torch.tensor(y_data)",
+            [ADVICE],
+        ),
+        ("x = read()\ny = torch.as_tensor([[0.0], [1.0]])", [ADVICE]),
+        ("x, y = read()", [RISK]),
+        (f"x = torch.tensor({SIX})\ny = torch.tensor(read())", [RISK]),
+        (f"x = read()\ny = torch.tensor([{', '.join(['[1.0]'] * 40)}])", [RISK]),
+    ],
+)
+def test_logarithm_over_rows_that_are_written_out(rows: str, severities: list[Severity]) -> None:
+    assert told("LOSS011", TOY.replace("ROWS", rows)) == severities

@@ -61,7 +61,7 @@ class OptimizerNotSaved(SourceCheck):
             values = (module.definitions(given) if given is not None else []) or [given]
             saved = [each for each in values if isinstance(each, ast.Dict)]
             keys = [key for each in saved for key in _counters(module, each)]
-            if any("opt" in ast.unparse(asked).lower() for each in saved for asked in _asked(each)):
+            if any(_is_optimizer(module, asked) for each in saved for asked in _asked(each)):
                 continue
             if any(_holds_optimizer(module, value) for each in saved for value in each.values):
                 continue
@@ -84,7 +84,15 @@ def _is_resumed_by_name(module: SourceModule) -> bool:
 
 def _is_asked(module: SourceModule, method: str) -> bool:
     """Tell whether an optimizer is asked for its state anywhere, or given one."""
-    return any("opt" in ast.unparse(call.func).lower() for call in module.program.called_anywhere(method))
+    asked = [call.func for call in module.program.called_anywhere(method)]
+    return any(
+        _is_optimizer(module.home(each), each.value) for each in asked if isinstance(each, ast.Attribute)
+    )
+
+
+def _is_optimizer(module: SourceModule, asked: ast.expr) -> bool:
+    """Tell one by its name, and one of another name by what makes it: `self.trainer = torch.optim.Adam(...)`."""
+    return "opt" in ast.unparse(asked).lower() or module.kind(asked) == "optimizer"
 
 
 def _goes_on_from(module: SourceModule, save: ast.Call) -> bool:

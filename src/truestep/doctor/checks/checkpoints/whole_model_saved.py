@@ -5,9 +5,9 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part
+from truestep.doctor.source.names import dotted, last_part, walk
 from truestep.doctor.source.rewriting import Edits, inserted_behind
 from truestep.doctor.source.values import value_origins
 
@@ -44,13 +44,29 @@ class WholeModelSaved(SourceCheck):
             if _is_state(module, given):
                 continue
             if module.kind(given) in ("module", "ddp"):
-                yield At(
-                    call, f"The whole of {ast.unparse(given)} is pickled, with its class and path.", RISK
-                )
+                text = f"The whole of {ast.unparse(given)} is pickled, with its class and path."
+                yield At(call, text, ADVICE if _has_state_beside(module, call, given) else RISK)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Save its state."""
         return [inserted_behind(module, node.args[0], ".state_dict()")]
+
+
+def _has_state_beside(module: SourceModule, call: ast.Call, given: ast.expr) -> bool:
+    """Tell a block that saves the model's state, too, itself or in a dict: that file can be loaded anywhere."""
+    block = module.parents[module.statement(call)]
+    if block is module.tree:
+        return False  # one after the other, as a manual shows them
+    others = [each for each in module.calls("torch.save") if module.parents[module.statement(each)] is block]
+    saved = [
+        value or other.args[0]
+        for other in others
+        if other.args
+        for value in module.definitions(other.args[0]) or [None]
+    ]
+    return f"{dotted(given)}.state_dict" in {
+        dotted(part.func) for each in saved for part in walk(each) if isinstance(part, ast.Call)
+    }
 
 
 def _is_state(module: SourceModule, given: ast.expr) -> bool:

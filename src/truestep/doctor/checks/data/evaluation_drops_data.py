@@ -166,16 +166,34 @@ def _uses_of_iterator(home: SourceModule, begun: ast.AST) -> list[ast.expr]:
 
 
 def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:
-    """Tell whether a loss of the program is made for the size of the loader's batches: `Pairs(size)`."""
+    """Tell whether a loss is made for the size of the loader's batches, `Pairs(size)`, or a shape is: `[size, 3, 32]`."""
     size = _size_of(module, argument(loader, 1, "batch_size"))
     if size is None:
         return False
+    if any(
+        _size_of(file, each.elts[0]) == size
+        for file in module.program.linked
+        for each in file.all(ast.List, ast.Tuple)
+        if each.elts and _is_shape(file, each)
+    ):
+        return True
     made = [each for file in module.program.linked for each in file.all(ast.Call)]
     return any(
         any(_size_of(module, part) == size for part in given_to(each))
         and (owner := module.classes.named(each.func)) is not None
         and module.kinds.of_class(owner) == "module"
         for each in made
+    )
+
+
+def _is_shape(module: SourceModule, several: ast.List | ast.Tuple) -> bool:
+    """Tell a shape that is kept: numbers behind the first, or a list that others are joined to."""
+    above, (_, *others) = module.parents[several], several.elts
+    joined = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Add)
+    return joined or (
+        not isinstance(above, ast.Call)
+        and bool(others)
+        and all(isinstance(constant(each), int) for each in others)
     )
 
 

@@ -4,6 +4,7 @@
 import ast
 import re
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
@@ -11,6 +12,7 @@ from truestep.doctor.finding import Severity
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
+from truestep.doctor.source.once import each_once
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
@@ -126,13 +128,28 @@ def _under_mode(module: SourceModule, call: ast.Call) -> bool:
 
 def _makes_noise(module: SourceModule, call: ast.Call) -> bool:
     """Tell dropout of what is drawn, or of ones: a mask or noise made by hand, in whatever mode."""
-    made = (
-        [each for each in value_origins(module, call.args[0]) if isinstance(each, ast.Call)]
-        if call.args
-        else []
-    )
-    names = [(module.qualify(each.func) or "").removeprefix("torch.") for each in made]
+    begun = [each for each in value_origins(module, call.args[0]) if each is not None] if call.args else []
+    made = [each for each in each_once(begun, partial(_made_of, module)) if isinstance(each, ast.Call)]
+    if any(module.home(each).kind(each.func) in ("module", "ddp") for each in made):
+        return False
+    names = [(module.home(each).qualify(each.func) or "").removeprefix("torch.") for each in made]
     return any(each in _DRAWN for each in names)
+
+
+def _made_of(module: SourceModule, value: ast.expr) -> list[ast.expr]:
+    """Return the factors of `noise * temperature`, and what a function gives."""
+    match value:
+        case ast.BinOp(left=left, op=ast.Mult() | ast.Div(), right=right):
+            return [
+                each for part in (left, right) for each in value_origins(module, part) if each is not None
+            ]
+        case ast.IfExp(body=body, orelse=orelse):
+            return [body, orelse]
+        case ast.Call(func=ast.Name() as name):
+            home = module.home(value)
+            written = [each.body for each in home.definitions(name) if isinstance(each, ast.Lambda)]
+            return [*written, *home.functions.results(home.functions.target(value))]
+    return []
 
 
 def _severity(module: SourceModule, call: ast.Call) -> Severity:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.libraries import EPOCHS_OF
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, last_part, method_of
+from truestep.doctor.source.names import Function, Scope, dotted, last_part, method_of, walk
 from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.values import value_origins
 
@@ -143,8 +143,17 @@ def _sums_epochs(module: SourceModule, made: ast.Assign, name: str) -> bool:
     ):
         return False
     around = [_loops_up_to(module, each, scopes) for each in updates]
+    if any(_goes_over_batches(module, each[-1]) for each in around if each):
+        return False  # the inner loop cuts a batch, and the function is one epoch's
     read_in = [_loops_up_to(module, each, scopes) for each in reads]
     return all(len(each) > 1 for each in around) and any(len(each) > 0 for each in read_in)
+
+
+def _goes_over_batches(module: SourceModule, loop: ast.AST) -> bool:
+    home = module.home(loop)
+    return isinstance(loop, ast.For) and any(
+        isinstance(each, ast.expr) and home.kind(each) == "loader" for each in walk(loop.iter)
+    )
 
 
 def _is_set_back(

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.library.functions import functions
 from truestep.doctor.library.operations import operations
+from truestep.doctor.source.batches import num_rows
 from truestep.doctor.source.behind import calls_with_graph, is_model, is_without_grad
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import last_part, receiver_of
+from truestep.doctor.source.names import last_part, receiver_of, walk
 from truestep.doctor.source.values import last_operands, last_operations
 
 _BOUNDED = operations(numbers="share") | {
@@ -24,6 +26,8 @@ _BOUNDED = operations(numbers="share") | {
     "rand",
     "rand_like",
 }
+_TAKES = functions("takes numbers over")
+_FEW = 32  # rows of a toy
 _FORGIVE = ("exp", "exp2", "logaddexp", "logsumexp", "max", "maximum")  # what takes -inf and gives the limit
 
 
@@ -61,7 +65,8 @@ class LogarithmOfZero(SourceCheck):
             if self._is_tensor(module, inner, found) and not is_right:
                 made = " or ".join(sorted(str(each) for each in found))
                 # without a way back it spoils a figure, and no weight
-                severity = ADVICE if _has_no_way_back(module, call, inner) else RISK
+                is_small = _has_no_way_back(module, call, inner) or _is_of_few(module, call)
+                severity = ADVICE if is_small else RISK
                 yield At(call, f"log of the result of {made}, which can be 0: -inf, then NaN.", severity)
 
     def _is_tensor(self, module: SourceModule, inner: ast.expr, operations: AbstractSet[str | None]) -> bool:
@@ -88,6 +93,14 @@ def _has_no_way_back(module: SourceModule, call: ast.Call, inner: ast.expr) -> b
     return any(is_without_grad(module, each) for each in made) and not any(
         is_model(module, each) for each in calls_with_graph(module, inner)
     )
+
+
+def _is_of_few(module: SourceModule, call: ast.Call) -> bool:
+    """Tell a loss over rows that are written out, so few that no model of them comes to 0."""
+    names = [each for each in walk(module.statement(call)) if isinstance(each, ast.Name)]
+    made = [each for name in names for each in module.definitions(name) if isinstance(each, ast.Call)]
+    written = [each.args[0] for each in made if module.qualify(each.func) in _TAKES and each.args]
+    return any((num_rows(module, each) or _FEW) < _FEW for each in written)
 
 
 def _is_a_figure(module: SourceModule, call: ast.Call) -> bool:

@@ -34,6 +34,8 @@ _NEUTRAL = (
 _CHANGES = re.compile(
     r"(^|_)(transforms?|aug|augment\w*)(_|$)", re.IGNORECASE
 )  # what a data set applies to examples
+_PLACES = re.compile(r"(^|_)(cuda|gpus?)(_|$)")  # where a model stands, which its caller may see to
+_SAYS_SO = re.compile(r"fixme|todo|\bnot?\b|unused|ignored", re.IGNORECASE)
 _BASES = {
     "torch.utils.data.Dataset",
     "torch.utils.data.dataset.Dataset",
@@ -95,11 +97,8 @@ class OptionIgnored(SourceCheck):
                     severity = ADVICE if _is_left_out(module, made[0], name) else RISK
                     yield At(place, f"Nothing uses {owner.name}'s {name!r}.", severity)
             for name in _switches_unread(module, made[0]):
-                yield At(
-                    made[0],
-                    f"{owner.name} is made with another {name}= than its default, and nothing uses it.",
-                    RISK,
-                )
+                text = f"{owner.name} is made with another {name}= than its default, and nothing uses it."
+                yield At(made[0], text, ADVICE if _PLACES.search(name) else RISK)
         yield from _never_applied(module)
 
 
@@ -186,21 +185,23 @@ def _is_to_be_written(function: Function) -> bool:
 
 
 def _is_left_out(module: SourceModule, made: ast.FunctionDef, name: str) -> bool:
-    """Tell an option whose default every call in sight leaves as it is, where that default changes nothing.
+    """Tell an option whose default every call in sight leaves as it is; without any, one that changes nothing by itself.
 
-    A `reduction` is one without any call in sight, too: the class reduces by itself. So is what a comment uses.
+    A `reduction` is one, too: the class reduces by itself. So is what a comment uses, or says of it.
     """
     calls = module.functions.callers(made)
+    owner = module.enclosing(made, ast.ClassDef) or made
+    lines = module.text.splitlines()[owner.lineno - 1 : owner.end_lineno]
+    behind = [each.partition("#")[2] for each in lines]
+    if any(name in each and _SAYS_SO.search(each) for each in behind):
+        return True
     default = next((each[1] for each in _defaults(made) if each[0] == name), None)
     if default is None or any(
         forwards_all(each) or argument_for(made, each, name) is not default for each in calls
     ):
         return False
-    owner = module.enclosing(made, ast.ClassDef) or made
-    lines = module.text.splitlines()[owner.lineno - 1 : owner.end_lineno]
-    if name == "reduction" or is_in_comment("\n".join(lines), name):
-        return True
-    return bool(calls) and constant(default) in _NEUTRAL
+    is_meant = name == "reduction" or is_in_comment("\n".join(lines), name)
+    return is_meant or bool(calls) or constant(default) in _NEUTRAL
 
 
 def _given_another(

@@ -164,11 +164,20 @@ def _both_ways(module: SourceModule, call: ast.Call, pair: tuple[str, str]) -> b
     """Tell whether the same function is called in the right order beside it: a symmetric pair of calls."""
     scope, text = module.scope(call), ast.unparse(call.func)
     for each in module.all(ast.Call):
-        if each is not call and module.scope(each) is scope and ast.unparse(each.func) == text:
+        if each is not call and module.scope(each) is scope:
             names = [own_name(given) for given in each.args]
-            if set(pair) <= set(names):
+            if set(pair) <= set(names) and (
+                ast.unparse(each.func) == text
+                or (names.index(pair[1]) < names.index(pair[0]) and _are_layers(module, call, each))
+            ):
                 return True
     return False
+
+
+def _are_layers(module: SourceModule, *calls: ast.Call) -> bool:
+    """Tell two parts of a network, such as an encoder and the decoder that leads back to its input."""
+    layers = module.kinds.classes_of("module")
+    return all(module.classes.named(each.func) in layers for each in calls)
 
 
 def _taken_exchanged(module: SourceModule, node: ast.Assign) -> tuple[str, str] | None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.arguments import argument_for
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, is_none, is_self, walk
+from truestep.doctor.source.names import dotted, is_none, is_self, last_part, receiver_of, walk
 from truestep.doctor.source.uses import names_read, uses_of
 
 _SENTENCE = 5  # words of a comment that says why, with its mark
@@ -55,7 +55,12 @@ class ParameterOverwritten(SourceCheck):
                     module, function, name
                 ):
                     continue
-                if own and all(_is_kept_before(module, function, each) for each in own):
+                if own and all(
+                    _is_kept_before(module, function, each)
+                    or _is_made_alike(module, stored[name].value, each)
+                    or _has_come_in(module, each)
+                    for each in own
+                ):
                     continue
                 if any(each not in [*function.args.defaults, *function.args.kw_defaults] for each in own):
                     text = f"{name!r} is replaced before anything reads what the caller gave."
@@ -122,6 +127,36 @@ def _is_kept_before(module: SourceModule, function: ast.AST, given: ast.expr) ->
         and given.id in names_read(each.value)
         for each in home.inside(owner, ast.Assign)
     )
+
+
+def _is_made_alike(module: SourceModule, value: ast.expr, given: ast.expr) -> bool:
+    """Tell `options = parser.parse_args()` where callers give the same anew: the options of the command line."""
+    bound = module.home(given).names.bindings(given) if isinstance(given, ast.Name) else []
+    made = [each.value for each in bound] or [given]
+    return all(
+        each is not None and _begun(module, each) == _begun(module, value) is not None for each in made
+    )
+
+
+def _begun(module: SourceModule, made: ast.expr) -> str | None:
+    """Return what a chain of methods begins with: `Options()` of `Options().parse()`, else the call itself."""
+    home = module.home(made)
+    while (inner := receiver_of(made) if isinstance(made, ast.Call) else None) is not None:
+        if home.qualify(made.func) is not None:  # type: ignore[attr-defined]
+            break
+        made = inner
+    return ast.dump(made) if isinstance(made, (ast.Call, ast.Name)) else None
+
+
+def _has_come_in(module: SourceModule, given: ast.expr) -> bool:
+    """Tell `state = load(path)` before `built(state, path)`: the other arguments are what was made of this one."""
+    home = module.home(given)
+    call = home.parents[given]
+    others = call.args if isinstance(call, ast.Call) and isinstance(given, ast.Name) else []
+    made = [
+        each.value for other in others if isinstance(other, ast.Name) for each in home.names.bindings(other)
+    ]
+    return any(each is not None and last_part(given) in names_read(each) for each in made)
 
 
 def _is_asked_for(module: SourceModule, function: ast.FunctionDef | ast.AsyncFunctionDef, name: str) -> bool:
