@@ -68,11 +68,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
         yield from _of_epoch_that_is_over(module)
         for trace in module.traces:
             for event in trace.of("schedule"):
-                if not event.loop_path() or event.branches(event.loop_path()) or _is_told_when(event):
-                    continue
-                if _comes_after_a_step(trace, event) or _steps_in_every_micro_batch(trace, event):
-                    continue
-                if _is_set_back(module, event):
+                if not _comes_first(module, trace, event):
                     continue
                 if _is_of_unknown_make(module, event):
                     yield Unsure(
@@ -138,6 +134,14 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
             if history.stepping() and (record is None or not record.num_steps):
                 text = "The schedule belongs to an optimizer that never steps: the one that trains keeps its first rate."
                 yield Observation(place, text, BUG)
+
+
+def _comes_first(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
+    """Tell a schedule's step that comes first of all steps in its loop, and neither now and then nor to set the rate back."""
+    if not event.loop_path() or event.branches(event.loop_path()) or _is_told_when(event):
+        return False
+    comes_later = _comes_after_a_step(trace, event) or _steps_in_every_micro_batch(trace, event)
+    return not (comes_later or _is_set_back(module, event))
 
 
 def _is_of_unknown_make(module: SourceModule, event: TraceEvent) -> bool:
