@@ -22,7 +22,8 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 # pages in Chinese have the same blocks (tests/docs/test_languages.py)
 PAGES = [page for page in PAGES if not {"_build", "zh"} & set(page.parts)]
 BLOCK = re.compile(
-    r"(?:<!--- (?:skip: next|run by) (?P<reason>.+?) -->\s*\n)?^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL
+    r"(?:<!--- (?:skip: next|run by) (?P<reason>.+?) -->\s*\n)?^```python\n(?P<code>.*?)^```",
+    re.MULTILINE | re.DOTALL,
 )
 
 
