@@ -1,8 +1,9 @@
 # SPDX-License-Identifier: Apache-2.0
 """Every Python block in README and docs runs, page by page, in a folder of its own.
 
-A block after the comment `<!--- skip: next REASON -->` is shown but not run. One that begins with `# NAME.py` is written to that
-file, which later blocks run or import. A block of text below "It prints:" is printed, whatever its line breaks.
+A block after the comment `<!--- skip: next REASON -->` is shown but not run; one after `<!--- run by TEST -->` has its own test.
+One that begins with `# NAME.py` is written to that file, which later blocks run or import. A block of text below "It prints:" is
+printed, whatever its line breaks.
 """
 
 import os
@@ -21,7 +22,8 @@ PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 # pages in Chinese have the same blocks (tests/docs/test_languages.py)
 PAGES = [page for page in PAGES if not {"_build", "zh"} & set(page.parts)]
 BLOCK = re.compile(
-    r"(?:<!--- skip: next (?P<reason>.+?) -->\s*\n)?^```python\n(?P<code>.*?)^```", re.MULTILINE | re.DOTALL
+    r"(?:<!--- (?:skip: next|run by) (?P<reason>.+?) -->\s*\n)?^```python\n(?P<code>.*?)^```",
+    re.MULTILINE | re.DOTALL,
 )
 
 

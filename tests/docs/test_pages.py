@@ -82,6 +82,8 @@ def test_blocks_that_do_not_run_are_marked_and_the_others_left(page):
     skipped = len(re.findall(r"<!--- skip: next .+? -->\s*\n```python\n", text))
     assert marked(text).count(":class: not-run") == skipped
     assert marked(text).count("\n```python\n") == text.count("\n```python\n") - skipped
+    run_by = re.findall(r"<!--- run by (\S+) -->", text)
+    assert [name for name in run_by if not (REPOSITORY / name).exists()] == []
 
 
 def test_the_page_of_the_command_line_is_what_the_commands_say(tmp_path):
