@@ -43,6 +43,7 @@ def dear(monkeypatch):
     """Have a case of each function take as long as it says."""
 
     def take(**seconds):
+        monkeypatch.setattr(turns, "SECONDS", 0.75)
         monkeypatch.setattr(turns, "costs", lambda: {f"{HERE.nodeid}::{f}": s for f, s in seconds.items()})
 
     return take
