@@ -43,6 +43,7 @@ NOT_WITH_OLDEST = {
     "docs/cookbook/named-axes.md": "torch 2.11 still has named tensors, and warns",
     "docs/howto/profile.md": "the profiler of torch 2.11 ends the process",
 }
+FRONT = ("README.md", "docs/tutorial.md")  # in each draw of the tests
 WITH_CODE = [page for page in PAGES if any(reason is None for reason, _ in blocks(page))]
 
 
@@ -68,7 +69,8 @@ def _forked(command, *more, run=subprocess.run, **options):
 
 def _marked(page):
     name = page.relative_to(REPOSITORY).as_posix()
-    return pytest.param(page, id=name, marks=[SAYS_TODAYS] if name in NOT_WITH_OLDEST else [])
+    marks = [SAYS_TODAYS] if name in NOT_WITH_OLDEST else []
+    return pytest.param(page, id=name, marks=[*marks, pytest.mark.whole] if name in FRONT else marks)
 
 
 @pytest.mark.parametrize("page", [_marked(page) for page in WITH_CODE])

@@ -43,6 +43,7 @@ def dear(monkeypatch):
     """Have a case of each function take as long as it says."""
 
     def take(**seconds):
+        monkeypatch.setattr(turns, "SECONDS", 0.75)
         monkeypatch.setattr(turns, "costs", lambda: {f"{HERE.nodeid}::{f}": s for f, s in seconds.items()})
 
     return take
@@ -105,13 +106,17 @@ def test_a_register_and_what_is_slow_already_stay_as_they_are(dear):
     dear(test_a=5, test_b=5)
     items = [*grid("test_a", 30, whole=()), *grid("test_b", 30, slow=())]
     assert held(items, 3) == items
+    assert set(held([*items, *grid("test_a", 30)], 3)) > set(items)  # cases of one function can have it alone
 
 
 def test_without_a_draw_only_what_is_sliced_is_cut(dear):
     dear(test_a=5, test_b=5, test_c=0.01)
     items = [*grid("test_a", 30), *grid("test_b", 1), *grid("test_c", 30, sliced=(15,))]
     assert len(held(items, None)) == 30 + 1 + 2
-    assert len(held(items, 0)) == 3 + len(held(items[30:31], 0)) + 3  # a slice of fifteen is one of ten here
+    assert len(held(items, 0)) == 3 + len(held(items[30:31], 0)) + 2
+    for first in (0, 20_787):  # what is sliced more than that is in as many draws
+        kept = [{item.name for item in held(items[31:], number)} for number in range(first, first + 15)]
+        assert sum(map(len, kept)) == len(set.union(*kept)) == 30
 
 
 def test_the_costs_are_of_tests_that_are_there():

@@ -15,7 +15,7 @@ import pytest
 
 from support import turns
 
-WORTH = 0.4  # seconds of a function's cases together: what is cheaper has no line
+WORTH = turns.SECONDS  # of a function's cases together: what is cheaper is in each draw, and has no line
 TICKS = os.sysconf("SC_CLK_TCK")
 TAKEN: dict[str, list[float]] = collections.defaultdict(list)
 CASES: collections.Counter = collections.Counter()

@@ -3,7 +3,8 @@
 
 `make test` is a draw, whose number is the day; `make test DRAW=20787` is the draw of one day again. A function of tests has
 `SECONDS` of processor time in a draw: of a grid that takes ten times as long each draw holds a tenth, and of a single test
-that does, one draw in ten. `tests/costs.txt` says what takes how long, as `make costs` measured it (support/costs.py).
+that does, one draw in ten. Grids of drawn programs come in as many draws as they are `sliced`, up to twenty. `tests/costs.txt`
+says what takes how long, as `make costs` measured it (support/costs.py).
 """
 
 import math
@@ -12,8 +13,8 @@ import zlib
 from functools import cache
 from pathlib import Path
 
-SECONDS = 0.75
-DRAWS = 10  # in so many draws in a row every test is
+SECONDS = 0.4
+DRAWS = 10  # in so many draws in a row every test is, but for grids that are sliced more
 COSTS = Path(__file__).parents[1] / "costs.txt"
 
 
@@ -35,9 +36,10 @@ def grids(items) -> dict:
     found: dict = {}
     for item in items:
         if item.get_closest_marker("slow") is None:
-            marked, card = item.get_closest_marker("sliced"), item.get_closest_marker("gpu")
+            marked = item.get_closest_marker("sliced")
             (one_in,) = marked.args if marked else (1,)
-            found.setdefault((item.parent, item.originalname, card is not None, one_in), []).append(item)
+            marks = tuple(item.get_closest_marker(name) is not None for name in ("gpu", "whole"))
+            found.setdefault((item.parent, item.originalname, marks, one_in), []).append(item)
     return found
 
 
@@ -45,7 +47,7 @@ def turns_of(cases, name: str, one_in: int) -> int:
     """Return in how many draws the cases of a function come, once each."""
     if cases[0].get_closest_marker("whole") is not None:
         return 1
-    return min(DRAWS, max(one_in, math.ceil(len(cases) * costs().get(name, 0) / SECONDS)))
+    return max(one_in, min(DRAWS, math.ceil(len(cases) * costs().get(name, 0) / SECONDS)))
 
 
 def cases_of_turn(cases, turns: int, turn: int) -> list:
