@@ -39,8 +39,16 @@ BOTH_SIDES = [
     + "(D(fake).mean() - D(real).mean()).backward(retain_graph=True)\n(-D(fake).mean()).backward()\n"
     + STEPS,
     CLEAR + JUDGE.format(".detach()", "") + MAKE + STEPS,
+    "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART.replace("ones", "zeros"),
+    "opt_d.zero_grad()\n(bce(D(real), zeros) + bce(D(fake.detach()), ones)).backward()\n" + APART,
+    "opt_d.zero_grad()\n(D(fake.detach()).mean() - D(real).mean()).backward()\n"
+    + APART.replace("bce(D(fake), ones)", "D(fake).mean()"),
 ]
 ONE_SIDE = [
+    "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART.replace("bce(D(fake), ones)", "-bce(D(fake), zeros)"),
+    "opt_d.zero_grad()\n(bce(D(real), zeros) + bce(D(fake.detach()), ones)).backward()\n" + APART.replace("ones", "zeros"),
+    "opt_d.zero_grad()\n(D(real).mean() - D(fake.detach()).mean()).backward()\n"
+    + APART.replace("bce(D(fake), ones)", "D(fake).mean()"),
     "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART,
     "opt_d.zero_grad()\n" + KEPT + APART,
     (
@@ -114,6 +122,7 @@ ENDS = [
     "done = term or trunc\nbuf.append((o, a, r, n, term, done))",
     "done = term or trunc\nrollout.append((o, a, r, done))",
     "done = term or trunc\nbuf.append((o, a, r, n, term))",
+    "def step(env, a):\n    n, r, term, trunc, info = env.step(a)\n    return n, r, term or trunc, info",
 ]
 ONE_OBJECT = [
     "o = n\nbuf.append((o, a, r, n, term))",
