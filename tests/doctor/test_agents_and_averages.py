@@ -135,6 +135,7 @@ OBJECTS = [
     "last = o\no = n\nbuf.append((last, a, r, o, term))",
     "if term:\n    o = n\nbuf.append((o, a, r, n, term))",
     "p = n - o\nbuf.append((o, a, r, n, p))",
+    "buf.append((o, a, r, n, term))\no = n\nprint(step, o, r, n)",
 ]
 
 AVERAGE = """
@@ -189,6 +190,14 @@ A_COPY = [
         "for p, q in zip(w, model.parameters()):\n    p.add_(q.grad, alpha=-0.1)",
     ),
 ]
+OF_FILES = """
+model = load(paths[0])
+mean = model.state_dict()
+for path in paths[1:]:
+    model = load(path)
+    for k, v in model.state_dict().items():
+        mean[k].add_(v)
+"""
 TARGET = "target, tau, decay = copy.deepcopy(model), 0.005, 0.995"
 PAIRS = "for t, p in zip(target.parameters(), model.parameters()):\n    "
 AT_ONCE = [
@@ -319,7 +328,7 @@ CASES = {
         (WALK.replace("self.o[:] = 0", "self.o = np.zeros(4)") + filled(ACT, KEEP), False),
         (WALK + filled(ACT, "buf.append((o.copy(), a, r, n.copy(), term))"), False),
     ],
-    "SAVE013": [(filled(AVERAGE.format(made), body), wrong) for made, body, wrong in AVERAGES],
+    "SAVE013": [*((filled(AVERAGE.format(made), body), wrong) for made, body, wrong in AVERAGES), (OF_FILES, False)],
     "PARAM022": [
         *texts(AVERAGE.format(TARGET), [PAIRS + each for each in AT_ONCE], [PAIRS + each for each in SLOWLY]),
         *texts(RUN, ["pass", OF_A_RUN + "p.lerp_(t, 0.01)", OF_A_RUN + "t.lerp_(p, 0.995)"], [OF_A_RUN + "t.lerp_(p, 0.01)"]),
