@@ -39,8 +39,16 @@ BOTH_SIDES = [
     + "(D(fake).mean() - D(real).mean()).backward(retain_graph=True)\n(-D(fake).mean()).backward()\n"
     + STEPS,
     CLEAR + JUDGE.format(".detach()", "") + MAKE + STEPS,
+    "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART.replace("ones", "zeros"),
+    "opt_d.zero_grad()\n(bce(D(real), zeros) + bce(D(fake.detach()), ones)).backward()\n" + APART,
+    "opt_d.zero_grad()\n(D(fake.detach()).mean() - D(real).mean()).backward()\n"
+    + APART.replace("bce(D(fake), ones)", "D(fake).mean()"),
 ]
 ONE_SIDE = [
+    "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART.replace("bce(D(fake), ones)", "-bce(D(fake), zeros)"),
+    "opt_d.zero_grad()\n(bce(D(real), zeros) + bce(D(fake.detach()), ones)).backward()\n" + APART.replace("ones", "zeros"),
+    "opt_d.zero_grad()\n(D(real).mean() - D(fake.detach()).mean()).backward()\n"
+    + APART.replace("bce(D(fake), ones)", "D(fake).mean()"),
     "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART,
     "opt_d.zero_grad()\n" + KEPT + APART,
     (
@@ -114,6 +122,7 @@ ENDS = [
     "done = term or trunc\nbuf.append((o, a, r, n, term, done))",
     "done = term or trunc\nrollout.append((o, a, r, done))",
     "done = term or trunc\nbuf.append((o, a, r, n, term))",
+    "def step(env, a):\n    n, r, term, trunc, info = env.step(a)\n    return n, r, term or trunc, info",
 ]
 ONE_OBJECT = [
     "o = n\nbuf.append((o, a, r, n, term))",
@@ -126,6 +135,7 @@ OBJECTS = [
     "last = o\no = n\nbuf.append((last, a, r, o, term))",
     "if term:\n    o = n\nbuf.append((o, a, r, n, term))",
     "p = n - o\nbuf.append((o, a, r, n, p))",
+    "buf.append((o, a, r, n, term))\no = n\nprint(step, o, r, n)",
 ]
 
 AVERAGE = """
@@ -180,6 +190,14 @@ A_COPY = [
         "for p, q in zip(w, model.parameters()):\n    p.add_(q.grad, alpha=-0.1)",
     ),
 ]
+OF_FILES = """
+model = load(paths[0])
+mean = model.state_dict()
+for path in paths[1:]:
+    model = load(path)
+    for k, v in model.state_dict().items():
+        mean[k].add_(v)
+"""
 TARGET = "target, tau, decay = copy.deepcopy(model), 0.005, 0.995"
 PAIRS = "for t, p in zip(target.parameters(), model.parameters()):\n    "
 AT_ONCE = [
@@ -310,7 +328,7 @@ CASES = {
         (WALK.replace("self.o[:] = 0", "self.o = np.zeros(4)") + filled(ACT, KEEP), False),
         (WALK + filled(ACT, "buf.append((o.copy(), a, r, n.copy(), term))"), False),
     ],
-    "SAVE013": [(filled(AVERAGE.format(made), body), wrong) for made, body, wrong in AVERAGES],
+    "SAVE013": [*((filled(AVERAGE.format(made), body), wrong) for made, body, wrong in AVERAGES), (OF_FILES, False)],
     "PARAM022": [
         *texts(AVERAGE.format(TARGET), [PAIRS + each for each in AT_ONCE], [PAIRS + each for each in SLOWLY]),
         *texts(RUN, ["pass", OF_A_RUN + "p.lerp_(t, 0.01)", OF_A_RUN + "t.lerp_(p, 0.995)"], [OF_A_RUN + "t.lerp_(p, 0.01)"]),

@@ -121,21 +121,12 @@ def train(habit, folder, accumulation, every, killed=None):
                 if done == killed:
                     raise KeyboardInterrupt
                 done += 1
-                if habit in ("first", "first and last"):
-                    exact.save_state()
                 if habit == "leaves out" and batch[0, 0] > 0.5:
-                    exact.save_state()
                     continue
                 with accelerator.accumulate(net):
                     accelerator.backward(net(batch).square().mean())
-                    if habit == "before the step":
-                        exact.save_state()
                     optimizer.step()
                     optimizer.zero_grad()
-                    if habit == "inside":
-                        exact.save_state()
-                if habit in ("last", "first and last", "leaves out", "steps behind the pass"):
-                    exact.save_state()
             if habit == "steps behind the pass":
                 accelerator.backward(net(X[:4]).square().mean())
                 optimizer.step()
@@ -159,19 +150,7 @@ for habit in HABITS:
         say(f"{habit}, {accumulation}, {every}", lambda: goes_on(habit, accumulation, every))
 print(json.dumps(said))
 """
-HABITS = dict.fromkeys(  # `save_state` was needed before: it does nothing now, wherever it stands
-    (
-        "first",
-        "first and last",
-        "before the step",
-        "last",
-        "inside",
-        "leaves out",
-        "steps behind the pass",
-        "without",
-    ),
-    "same bits",
-)
+HABITS = dict.fromkeys(("leaves out", "steps behind the pass", "without"), "same bits")
 
 OTHERS = """
 def begun(folder, seed, **configured):

@@ -5,7 +5,6 @@ import gc
 import sys
 import weakref
 from collections.abc import Iterator
-from itertools import islice
 from pathlib import Path
 from types import GeneratorType, SimpleNamespace
 from typing import TYPE_CHECKING, Any
@@ -33,7 +32,6 @@ _PREPARED = (
     f"and then {_CALL}"
 )
 _MOST_WAITED = 64  # batches that a save waits for the end of an accumulation by hand
-_MOST_LAYERS = 3  # enumerate(zip(tqdm(exact), ...))
 
 
 class ExactResume(Resume, NeverPickled):
@@ -75,7 +73,7 @@ class ExactResume(Resume, NeverPickled):
         super().__init__(directory, keep, lambda *_: 0)
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._epoch = self._batches = self._since = self._saved = self._steps_elsewhere = 0
-        self._is_epoch_asked = self._is_deprecation_said = False
+        self._is_epoch_asked = False
         self._pass: SimpleNamespace | None = None
         """That is gone through: how many batches came since the save before it, and whether it is trained on."""
         self._used: dict[int, dict[int, tuple[Any, int]]] = {}  # by optimizer that has stepped in this body
@@ -193,10 +191,10 @@ class ExactResume(Resume, NeverPickled):
                 f"begins at 0 trains {counted(self._epoch, 'epoch')} too many. Write for epoch in range(exact.epoch, N): where it "
                 "is for epoch in range(N):"
             )
-        if done and (count := _foreign_count(done)):
+        if done and _foreign_count(done):
             say(
-                f"{count}(...) counts the batches of exact from its own top, and this epoch goes on behind batch {done}. "
-                "Write enumerate(exact, exact.batch), or itertools.islice(exact, N - exact.batch)."
+                f"enumerate(exact) counts the batches of exact from its own top, and this epoch goes on behind batch {done}. "
+                "Write enumerate(exact, exact.batch)."
             )
 
     def _take_note_of_training(self) -> None:
@@ -274,15 +272,6 @@ class ExactResume(Resume, NeverPickled):
                 "a kill it would begin anew, with other rates. Write accelerator.register_for_checkpointing(schedule), or "
                 f"schedule = accelerator.prepare(schedule), before {_CALL}."
             )
-
-    def save_state(self, *_given: Any) -> bool:
-        """Do nothing, as a save is made between two batches; a loop that was written before it was may stay as it is."""
-        if not self._is_deprecation_said:
-            self._is_deprecation_said = True
-            say(
-                f"exact.save_state() is not needed: `for batch in exact:` saves in {self._kept.directory}. Leave it out."
-            )
-        return False
 
     def close(self) -> None:
         """Let go of the directory; the end of the process does so, too."""
@@ -372,23 +361,13 @@ def _gradients_of(optimizer: Optimizer) -> dict[int, Tensor]:
     return {number: each for number, each in gradients if each is not None and not each.is_sparse}
 
 
-def _foreign_count(done: int) -> str | None:
-    """Return the name of what goes through the running pass and counts from its own top; None where nothing is found."""
+def _foreign_count(done: int) -> bool:
+    """Whether `enumerate` goes through the running pass and counts from its own top."""
     frames, frame = set(), sys._getframe()
     while (frame := frame.f_back) is not None:  # type: ignore[assignment]
         frames.add(id(frame))
     living = gc.get_objects()
     # a pass, and a progress bar around it, is a generator that is running now
     inner = {id(each) for each in living if type(each) is GeneratorType and id(each.gi_frame) in frames}
-    counting = [each for each in living if type(each) in (enumerate, zip, islice)]
-    found: list[Any] = []
-    for _ in range(_MOST_LAYERS):
-        # zip has its iterators in a tuple
-        found = [
-            each
-            for each in counting
-            if inner & {id(part) for part in gc.get_referents(each, *gc.get_referents(each))}
-        ]
-        inner |= {id(each) for each in found}
-    wrong = [each for each in found if type(each) is not enumerate or each.__reduce__()[1][1] != done]
-    return type(wrong[0]).__name__ if wrong else None
+    counting = [each for each in living if type(each) is enumerate and each.__reduce__()[1][1] != done]
+    return any(id(part) in inner for each in counting for part in gc.get_referents(each))

@@ -8,7 +8,7 @@ from itertools import takewhile
 from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
-from truestep.doctor.source.averages import mixtures
+from truestep.doctor.source.averages import WeightMixture, mixtures
 from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, is_none, method_of, walk
@@ -61,11 +61,7 @@ class BestWeightsShared(SourceCheck):
         training = module.program.training_loops()
         mixed = mixtures(module)
         for kept in kept_weights(module):
-            own = [
-                each
-                for each in mixed
-                if (each.into.name, each.of.model) == (kept.name, ast.unparse(kept.model))
-            ]
+            own = [each for each in mixed if _is_of_itself(module, each, kept)]
             if own:
                 text = f"{kept.name!r} holds the parameters themselves: line {own[0].node.lineno} averages them with themselves."
                 yield At(kept.node, text, BUG)
@@ -94,6 +90,14 @@ class BestWeightsShared(SourceCheck):
         ):  # what parameters() gives is gone through once
             raise SourceRewriteError
         return [replaced(module, node, f"copy.deepcopy({text_of(module, node)})")]
+
+
+def _is_of_itself(module: SourceModule, mixed: WeightMixture, kept: KeptWeights) -> bool:
+    """Tell an average of what is kept with the weights of its own model, which no loop around it makes anew."""
+    if (mixed.into.name, mixed.of.model) != (kept.name, ast.unparse(kept.model)):
+        return False
+    loops = [each for each in module.ancestors(mixed.node) if isinstance(each, ast.For | ast.While)]
+    return not any(is_made_anew(module, each, kept.model) for each in loops)
 
 
 def _text(kept: KeptWeights, kind: str | None) -> str:

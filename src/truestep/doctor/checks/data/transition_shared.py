@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, dotted, given_to, is_self, method_of
+from truestep.doctor.source.names import Class, dotted, given_to, is_self, last_part, method_of
 from truestep.doctor.source.values import unwrapped
 
 _ROLES = 4  # state, action, reward and next state
+_SHOWS = ("print", "log", "debug", "info", "warning", "format")
 _KEEPS = ("append", "appendleft", "extend", "insert")
 
 
@@ -70,11 +71,13 @@ class TransitionShared(SourceCheck):
 
 
 def _beside(module: SourceModule, step: ast.Assign, kind: type[ast.expr]) -> list[ast.expr]:
-    found = module.directly_in(module.scope(step), kind)
+    """Return what stands behind a step in its function, but for targets and what is only shown."""
+    found = [each for each in module.directly_in(module.scope(step), kind) if each.lineno > step.lineno]
+    shown = [isinstance(each, ast.Call) and last_part(each.func) in _SHOWS for each in found]
     return [
         each
-        for each in found
-        if each.lineno > step.lineno and isinstance(getattr(each, "ctx", ast.Load()), ast.Load)
+        for each, is_shown in zip(found, shown, strict=True)
+        if not (is_shown or (hasattr(each, "ctx") and isinstance(each.ctx, ast.Store)))
     ]
 
 

@@ -10,16 +10,19 @@ from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.adversaries import crossed_optimizers, gan_role_in_source
 from truestep.doctor.source.behind import calls_with_graph
 from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, method_of
+from truestep.doctor.source.names import dotted, last_part, method_of
+from truestep.doctor.source.values import behind, seen_through
 
+_MOST_NAMES = 4  # that a loss goes by
 _FREEZES = re.compile(r"requires_grad_?\b.{0,40}\bFalse|toggle")  # a side, while the other one trains
 
 
 class GeneratorTrainedByCritic(SourceCheck):
     """The discriminator's loss is computed on generated data that are not detached, and the generator's
-    gradients are not cleared after it; or both steps come behind both backward(); or the optimizer of the
-    one holds the weights of the other.
+    gradients are not cleared after it; or both steps come behind both backward(); or the generator's loss is
+    the discriminator's; or the optimizer of the one holds the weights of the other.
 
     Why: the generator also gets the gradient that helps the discriminator, the opposite of what it should
     learn.
@@ -48,7 +51,7 @@ class GeneratorTrainedByCritic(SourceCheck):
 
     Fix: discriminator(fake.detach()) in the discriminator's step; zero_grad() straight before each
     backward(), and each step() straight behind it; Adam(discriminator.parameters()) for the optimizer that
-    steps after the discriminator's loss.
+    steps after the discriminator's loss; the label of real data in the generator's.
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; bed R: 1
     true, 0 false.
@@ -73,6 +76,7 @@ class GeneratorTrainedByCritic(SourceCheck):
             ]
             gravest = min((each.severity.rank for each in found), default=0)
             yield from (each for each in found if each.severity.rank == gravest)
+            yield from _pushed_alike(module, trace)
 
 
 def _is_stepped_on(trace: Trace, backward: TraceEvent, side: str) -> bool:
@@ -124,3 +128,55 @@ def _side(module: SourceModule, call: ast.Call) -> str | None:
     return (
         None if is_other else gan_role_in_source(ast.unparse(call.func))
     )  # torch.Generator().manual_seed(1)
+
+
+def _pushed_alike(module: SourceModule, trace: Trace) -> Iterator[At]:
+    """Report a generator's loss that has the discriminator answer as the discriminator's own loss does."""
+    losses = {id(each): each for each in losses_of(module)}
+    pushed: dict[str, set[tuple[str, int]]] = {"discriminator": set(), "generator": set()}
+    last: TraceEvent | None = None
+    for backward in trace.of("backward"):
+        sides = [side for side in pushed if _is_stepped_on(trace, backward, side)]
+        if len(sides) == 1 and backward.receiver is not None:
+            pushed[sides[0]] |= set(_pushes(module, backward.receiver, losses))
+            last = backward if sides == ["generator"] else last
+    same = pushed["discriminator"] & pushed["generator"]
+    if same and last is not None:
+        to = next(iter(same))[0]
+        text = f"The generator's loss pushes the discriminator's answer to generated data to {to}, as the discriminator's own does."
+        yield At(last.node, text, BUG)
+
+
+def _pushes(
+    module: SourceModule, node: ast.expr, losses: dict[int, ast.Call], sign: int = 1, depth: int = 0
+) -> Iterator[tuple[str, int]]:
+    """Yield to what the terms of a loss push an answer to generated data, and whether they are added or taken off."""
+    match node:
+        case ast.BinOp(left=left, op=op, right=right):
+            yield from _pushes(module, left, losses, sign, depth)
+            yield from _pushes(module, right, losses, -sign if isinstance(op, ast.Sub) else sign, depth)
+        case ast.UnaryOp(op=ast.USub(), operand=inner):
+            yield from _pushes(module, inner, losses, -sign, depth)
+        case ast.Name() if depth < _MOST_NAMES:
+            for value in [each for each in module.definitions(node) if each is not None]:
+                yield from _pushes(module, value, losses, sign, depth + 1)
+        case ast.Call(func=ast.Attribute(value=answer, attr="mean"), args=[]) if _answers(module, answer):
+            yield "lower numbers" if sign > 0 else "higher numbers", sign
+        case ast.Call(args=[answer, target, *_]) if id(node) in losses and _answers(module, answer):
+            yield _label(module, target), sign
+
+
+def _answers(module: SourceModule, answer: ast.expr) -> bool:
+    """Tell the discriminator's answer to generated data alone, with their graph or without."""
+    judged = {id(each): each for each in behind(module, answer) if _side(module, each) == "discriminator"}
+    only = next(iter(judged.values())) if len(judged) == 1 else None
+    return only is not None and any(
+        _side(module, each) == "generator" for part in only.args for each in behind(module, part)
+    )
+
+
+def _label(module: SourceModule, target: ast.expr) -> str:
+    made = seen_through(module, target)
+    name = last_part(made.func) if isinstance(made, ast.Call) else ""
+    number = {"zeros": 0, "zeros_like": 0, "ones": 1, "ones_like": 1}.get(name)
+    return ast.unparse(target) if number is None else str(number)

@@ -150,6 +150,8 @@ def _limits_kept(module: SourceModule, step: ast.Assign, names: list[str]) -> It
         places = module.reads(target.id) if isinstance(target, ast.Name) else [kept]
         for place in places if len(both) > 1 else ():
             holder = module.parents[place]
+            if isinstance(module.parents[holder], ast.Return):
+                continue  # of an environment around another one
             parts = given_to(holder) if isinstance(holder, ast.Call) else getattr(holder, "elts", [])
             beside = {dotted(each) for each in parts}
             if names[0] in beside and not beside & both and len(parts) >= _ROLES:
