@@ -11,6 +11,7 @@ NAMES_ALONE = {
     "api.md": "names of functions",
     "cli.md": "made from the commands' help",
     "design.md": "decisions",
+    "errors.md": "names of exceptions",
     "find.md": "the way to pages",
     "index.md": "the way to pages",
     "install.md": "which build to install; it says that no GPU has run the tests",
