@@ -78,6 +78,32 @@ def tracked_marks(tracked: Mapping[str, Any]) -> dict[str, str | None]:
     }
 
 
+@torch.no_grad()
+def extra_state_marks(context: LearnerContext) -> dict[str, str | None]:
+    """Return what tells each learner's extra states, one of each module that gives some, from others."""
+    return {
+        f"{path or 'the module'} of {name!r}": run_state_digest(
+            [map_tree_leaves(_sum_if_large, part.get_extra_state())]
+        )
+        for name, learner in context.learners.items()
+        for path, part in learner.module.named_modules()
+        if type(part).get_extra_state is not torch.nn.Module.get_extra_state
+    }
+
+
+def check_extra_states(everybody: list[dict[str, str | None]]) -> None:
+    """Raise a RankError that names the first extra state which is not the same on all ranks, and the rank."""
+    for rank, mine in enumerate(everybody):
+        for name, first in everybody[0].items():
+            if mine.get(name) != first:
+                raise RankError(
+                    f"The extra state of {name}, which its get_extra_state() gives, is another on rank {rank} than on rank 0. A "
+                    "checkpoint keeps rank 0's, for all, so a run that goes on would be another training. Make it of what all "
+                    "ranks have: run.step for a count, as a rank without an example of the batch need not call the module, and "
+                    "ts.gather(rows) for what is read from rows."
+                )
+
+
 def _sum_if_large(leaf: Any) -> Any:
     return _sum(leaf) if isinstance(leaf, torch.Tensor) and leaf.numel() > _LARGE else leaf
 

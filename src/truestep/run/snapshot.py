@@ -29,9 +29,11 @@ from truestep.run.fingerprint import run_fingerprint
 from truestep.run.kept_settings import without_secrets_of_cursor, without_secrets_of_learner
 from truestep.run.likeness import (
     are_run_weights_finite,
+    check_extra_states,
     check_run_switches,
     check_run_weights,
     check_tracked,
+    extra_state_marks,
     run_optimizer_options,
     run_switches,
     run_weight_sums,
@@ -145,6 +147,7 @@ def _refuse_unlike_ranks(run: RunState, tracked: dict[str, Any]) -> None:
         "read": {name: [*place] for name, place in places_read(run.cursor).items()},
         "user": run_state_digests(run.user),
         "tracked": tracked_marks(tracked),
+        "extra": extra_state_marks(run.context),
     }
     digest = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     if len(set(run.agreement.gathered("a checkpoint", digest))) == 1:
@@ -157,6 +160,7 @@ def _refuse_unlike_ranks(run: RunState, tracked: dict[str, Any]) -> None:
     refuse_differing_places([each["read"] for each in everybody])
     refuse_differing_run_states([each["user"] for each in everybody])
     check_tracked([each["tracked"] for each in everybody])
+    check_extra_states([each["extra"] for each in everybody])
 
 
 def tracked_in(run: RunState, state: dict[str, Any]) -> dict[str, Any]:
