@@ -109,7 +109,9 @@ class SaveMoments:
     def explained(self, error: BaseException) -> bool:
         """Add to an exception behind a pass that gave nothing why that was so; return whether it is such a one."""
         # what has nothing to do with an empty pass needs no word about it
-        outside = isinstance(error, OSError | MemoryError | torch.OutOfMemoryError) or self._cursor.has_refused
+        outside = (
+            isinstance(error, OSError | MemoryError | torch.OutOfMemoryError) or self._cursor.has_refused
+        )
         if self._empty is None or outside or not isinstance(error, Exception):
             return False
         stream, given = self._empty
