@@ -266,3 +266,33 @@ def test_a_run_that_a_caught_exception_lets_go_of_is_said_in_one_line(tmp_path, 
     assert (
         "the run could not be saved when it ended: run.state['seen'][0] is a collections.deque" in told
     ) is spoil
+
+
+@pytest.mark.parametrize(
+    ("kept", "advice"),
+    [("frame", 'value.to_dict("list")'), ("column", "value.to_list()"), ("own", "its parts")],
+)  # fmt: skip
+def test_what_the_state_does_not_take_is_answered_with_what_it_has(tmp_path, kept, advice):
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"a": [1.0, 2.0]})
+    values = {"frame": frame, "column": frame["a"], "own": Training.__new__(Training)}
+    training = Training(tmp_path)
+    with pytest.raises(ts.CheckpointError, match=re.escape(f"Keep {advice} instead")):
+        training.run.state[kept] = values[kept]
+    training.run.close()
+
+
+def test_a_table_among_columns_is_answered_with_its_numbers(tmp_path):
+    frame = pytest.importorskip("pandas").DataFrame({"a": [1.0, 2.0]})
+    with pytest.raises(ts.DataError, match=re.escape("Write torch.tensor(data[0].to_numpy()) for")):
+        ts.Run(tmp_path, progress=False).data((frame, frame["a"]), batch_size=1)
+
+
+@pytest.mark.parametrize(("prefix", "near"), [("weigth", "'weight'"), ("bais", "'bias'")])
+def test_a_misspelt_group_is_answered_with_the_nearest_and_nothing_else(tmp_path, prefix, near):
+    run = ts.Run(tmp_path, progress=False)
+    with pytest.raises(ts.OptionError, match=f"Did you mean {near}") as raised:
+        run.learner(nn.Linear(4, 2), lambda p: torch.optim.SGD(p.groups({prefix: {"lr": 0.1}}), lr=0.1))
+    assert "could not be made" not in str(raised.value)
+    assert raised.value.__cause__ is None
+    run.close()

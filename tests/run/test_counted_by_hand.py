@@ -255,6 +255,8 @@ def test_runs_in_a_loop_are_no_count_of_batches(tmp_path, capsys):
 HEAD = "n = 0\nfor i, batch in enumerate(data):\n    "
 LEFT = {
     "behind the update": HEAD + "net.update(batch)\n    if i == 3:\n        break",
+    "two batches": HEAD + "net.update(batch)\n    if i == 1:\n        break",
+    "two batches, more than": HEAD + "net.update(batch)\n    if i > 0:\n        break",
     "before the update": HEAD + "if i == 3:\n        break\n    net.update(batch)",
     "at least": HEAD + "net.update(batch)\n    if i >= 3:\n        break",
     "more than": HEAD + "net.update(batch)\n    if i > 3:\n        break",
@@ -276,6 +278,13 @@ LEFT = {
     "a function": HEAD + "train(batch)\n    if i == 3:\n        break",
     "a function behind": HEAD + "if i == 3:\n        break\n    train(batch)",
 }
+
+
+@pytest.mark.parametrize("body", ["if i == 0:\n        break", "n += 1\n    if n == 1:\n        break"])
+def test_a_look_at_one_batch_counts_nothing(body):
+    text = f"{HEAD}net.update(batch)\n    {body}"
+    loop = ast.parse(text).body[-1]
+    assert not _Bound(loop, _Written(compile(text, "train.py", "exec"), WrittenNames({}, {}), set())).counts
 
 
 @pytest.mark.parametrize("name", LEFT)

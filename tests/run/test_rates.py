@@ -230,6 +230,54 @@ def test_a_run_made_longer_than_its_schedule_is_told(tmp_path, capsys):
     )
 
 
+LEFT_EARLY = {
+    "one cycle": (lambda o: lr_scheduler.OneCycleLR(o, 0.5, epochs=12, steps_per_epoch=10), "(OneCycleLR) is over 120 updates"),
+    "a warm-up": (
+        ts.per_epoch(lambda o: ts.warmup_cosine(o, warmup_steps=10, total_steps=80)),
+        "(LambdaLR) is over 80 epochs, and the training ended behind 2: its learning rate is 0.1",
+    ),
+    "a cosine": (ts.per_epoch(lambda o: lr_scheduler.CosineAnnealingLR(o, 9)), "(CosineAnnealingLR) is over 9 epochs"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LEFT_EARLY)
+def test_a_training_that_ends_within_half_of_its_schedule_is_told(tmp_path, capsys, name):
+    schedule, message = LEFT_EARLY[name]
+    train(tmp_path, schedule, epochs=2)
+    assert message in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "schedule",
+    [
+        lambda o: lr_scheduler.OneCycleLR(o, 0.5, epochs=3, steps_per_epoch=10),
+        ts.per_epoch(lambda o: lr_scheduler.CosineAnnealingLR(o, 3)),
+        ts.per_epoch(lambda o: lr_scheduler.MultiStepLR(o, [30, 60, 90])),
+        ts.per_epoch(lambda o: lr_scheduler.StepLR(o, 30)),
+        lambda o: ts.warmup_constant(o, warmup_steps=30),
+    ],
+)
+def test_one_that_is_nearly_over_or_has_no_end_is_not(tmp_path, capsys, schedule):
+    train(tmp_path, schedule, epochs=2)
+    assert "the schedule of" not in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("metric", ["val_loss", "wer", "valid/error"])
+def test_a_plateau_that_waits_for_a_loss_to_rise_is_told(tmp_path, metric):
+    with pytest.warns(UserWarning, match="mode=.min"):
+        train(tmp_path, lambda o: ts.plateau(o, metric=metric, mode="max"), epochs=1)
+    train(tmp_path / "min", lambda o: ts.plateau(o, metric=metric, mode="min"), epochs=1)
+    train(tmp_path / "max", lambda o: ts.plateau(o, metric="accuracy", mode="max"), epochs=1)
+
+
+@pytest.mark.parametrize(("mode", "metric"), [("min", "val_loss"), ("max", "accuracy")])
+def test_a_plateau_of_torch_is_answered_with_its_own_mode(tmp_path, mode, metric):
+    with pytest.raises(
+        ts.OptionError, match=f"metric='{metric}', mode='{mode}'\\) and log it with run.log\\({metric}="
+    ):
+        train(tmp_path, lambda o: lr_scheduler.ReduceLROnPlateau(o, mode=mode))
+
+
 def test_a_loop_without_epochs_is_told_that_nothing_moves(tmp_path, capsys):
     train(tmp_path, ts.per_epoch(SCHEDULES["StepLR"]), use_epochs=False)
     assert capsys.readouterr().err.count("counts epochs, and no loop over run.epochs(...) is under way") == 1

@@ -15,7 +15,7 @@ from torch.optim.lr_scheduler import LRScheduler
 
 from truestep.core.accelerator import has_fused_kernel, is_host
 from truestep.core.calls import is_argument_error
-from truestep.core.errors import OptionError
+from truestep.core.errors import OptionError, did_you_mean
 from truestep.core.modules import NORMS
 from truestep.core.wording import a_type, counted
 
@@ -62,9 +62,13 @@ class Parameters:
         for prefix, settings in options.items():
             members = [parameter for name, parameter in self._named if name.startswith(prefix)]
             if not members:
-                names = ", ".join(name for name, _ in self._named[:12])
+                known = [name for name, _ in self._named]
+                near = did_you_mean(
+                    prefix, {*known, *(f"{name.partition('.')[0]}." for name in known if "." in name)}
+                )
                 raise OptionError(
-                    f"No parameter's name starts with {prefix!r}, so its options would do nothing. Names: {names} …"
+                    f"No parameter's name starts with {prefix!r}, so its options would do nothing. {near}Names: "
+                    f"{', '.join(known[:12])}{' …' if known[12:] else '.'}"
                 )
             chosen.append((members, settings))
         return self._groups(chosen, {})
@@ -200,6 +204,8 @@ def make_optimizers(
         if "'str'" in str(error):
             error.add_note(_TEXT_FOR_NUMBER)
         raise
+    except OptionError:
+        raise  # of p.groups, which has said all
     except ValueError as error:
         raise OptionError(_refused_value(error, name)) from error
     optimizers = OwnOptimizers(made) if isinstance(made, Sequence | Iterator) else OwnOptimizers([made])

@@ -215,7 +215,8 @@ class _Bound:
                 elif more is not None:  # a loop that goes on while it holds
                     more += not is_strict
                 self.count = "" if more is None else _plus(other, more)
-                return not isinstance(other, ast.Constant) or other.value not in (0, 1)
+                few = ("0", "1") if self.count else (0, 1)  # a look at one batch
+                return (self.count or getattr(other, "value", None)) not in few
         return False
 
     def _counters(self) -> dict[str, int | None]:

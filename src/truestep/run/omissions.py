@@ -11,6 +11,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.run.media.kind import LoggedMedia
 from truestep.run.notebook import is_interactive_session
 from truestep.run.owner import folder_of_loop
+from truestep.run.rates import schedules_left_early
 from truestep.run.state import RunState
 from truestep.run.unkept import UnkeptModels
 
@@ -231,6 +232,9 @@ class RunOmissions:
         self._look_for_updates()
         self._look_for_idle_learners()
         self._look_for_metrics("did not come before the training ended")
+        for learner in () if self._cursor.finished else self._learners.values():
+            if said := schedules_left_early(learner):
+                self._once(said, key=f"end of the schedule of {learner.name}")
 
     def _look_for_idle_learners(self) -> None:
         """Say which learners have no update of their own, where others have: one that a late start awaits, or whose weights

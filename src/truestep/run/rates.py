@@ -3,8 +3,10 @@
 
 from typing import NamedTuple
 
+from torch.optim.lr_scheduler import MultiStepLR
+
 from truestep.core.schedule_units import schedule_climbs_again, schedule_ends_after
-from truestep.core.wording import number_text
+from truestep.core.wording import counted, number_text
 from truestep.engine.parts import LearnerParts
 from truestep.engine.step import receive_update_report
 from truestep.run.cursor import RunCursor
@@ -13,6 +15,7 @@ from truestep.run.stream_cursor import StreamCursor
 
 NOTHING = 1e-6  # times what the rate was at first: nothing that is trained with it moves any more
 _FIRST_UPDATES = 8
+HALF = 0.5  # of a schedule: a training that ends within it was not what it was made for
 LAST_PART = 0.1  # of a run; a schedule may end this early
 
 
@@ -100,6 +103,21 @@ class RunRates:
                     "moves. Write for epoch in run.epochs(total): around the loop over batches, or ts.per_update(...).",
                     _key(learner),
                 )
+
+
+def schedules_left_early(learner: LearnerParts) -> str | None:
+    """Return what to say of a schedule over a number of steps of which a training that is over has made half at most."""
+    schedules = learner.schedules
+    for schedule in (*schedules.per_update, *schedules.per_epoch):
+        end = None if isinstance(schedule, MultiStepLR) else schedule_ends_after(schedule)
+        if end is not None and 0 < schedule.last_epoch <= end * HALF:
+            unit = "epoch" if schedule in schedules.per_epoch else "update"
+            return (
+                f"the schedule of {learner.name} ({type(schedule).__name__}) is over {counted(end, unit)}, and the training ended "
+                f"behind {schedule.last_epoch}: its learning rate is {learner.learning_rate:.3g} still. It counts {unit}s: give it "
+                "as many as the training has, or train longer"
+            )
+    return None
 
 
 def _key(learner: LearnerParts) -> str:

@@ -26,6 +26,8 @@ MAX_DEPTH = 30  # a checkpoint takes 100, of which a run and the objects that it
 _ADVICE = ADVICE | {
     "defaultdict": "dict(value)",
     "deque": "list(value)",
+    "DataFrame": 'value.to_dict("list")',
+    "Series": "value.to_list()",
     "complex": "[value.real, value.imag]",
     "Generator": "the generator itself: run.track(generator=value)",
 }
@@ -145,7 +147,8 @@ def _refusal(value: Any, path: str) -> str:
     if type(value) is int:
         return f"The integer {path} has {value.bit_length()} bits; keep it as hex(value), a string."
     named = isinstance(value, tuple) and hasattr(value, "_asdict")
-    advice = "value._asdict()" if named else _ADVICE.get(kind, "its state_dict(), or its parts")
+    own = "its state_dict(), or its parts" if hasattr(value, "state_dict") else "its parts"
+    advice = "value._asdict()" if named else _ADVICE.get(kind, own)
     return (
         f"{path} is a {type(value).__module__}.{kind}. A resumed run finds tensors, arrays, None, bool, int, float and str in "
         f"dicts, lists and tuples, since loading anything else would mean running code from a file. Keep {advice} instead."

@@ -100,12 +100,16 @@ def _weights(module: SourceModule, node: ast.expr) -> Weights | None:
             case _:
                 break
     values = module.definitions(node) if isinstance(node, ast.Name | ast.Attribute) else [node]
-    makers = [each for each in values if isinstance(each, ast.Call) and method_of(each) in GIVING_WEIGHTS]
-    model = (
-        ast.unparse(makers[0].func.value) if makers and isinstance(makers[0].func, ast.Attribute) else None
-    )
-    name = dotted(node) or model
-    return Weights(name, model) if name is not None else None
+    models = [
+        ast.unparse(each.func.value)
+        for each in values
+        if isinstance(each, ast.Call)
+        and isinstance(each.func, ast.Attribute)
+        and each.func.attr in GIVING_WEIGHTS
+    ]
+    model = models[0] if models else None
+    taken = dotted(node) or model
+    return Weights(taken, model) if taken is not None else None
 
 
 def _gone_through(module: SourceModule, name: ast.Name) -> ast.expr | None:

@@ -144,9 +144,10 @@ def _check(named: list[tuple[str, Any]]) -> None:
         raise DataError("data is an empty structure: there is no tensor in it. Give at least one tensor.")
     for name, leaf in named:
         if not isinstance(leaf, (torch.Tensor, np.ndarray)):
+            instead = f"{name}.to_numpy()" if hasattr(leaf, "to_numpy") else "..."  # of pandas
             raise DataError(
                 f"{name} is {a_type(leaf)}, not a tensor or an array. A tuple or dict given as data "
-                "holds columns, one row a sample. Write torch.tensor(...) for this column, or give a list of "
+                f"holds columns, one row a sample. Write torch.tensor({instead}) for this column, or give a list of "
                 "samples or a data set with __len__ and __getitem__."
             )
         if isinstance(leaf, torch.Tensor) and leaf.layout != torch.strided:

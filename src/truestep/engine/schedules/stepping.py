@@ -14,6 +14,8 @@ from torch.optim.lr_scheduler import LambdaLR, LRScheduler, OneCycleLR, ReduceLR
 from truestep.core.call_site import ends_in_library
 from truestep.core.calls import check_keyword_options
 from truestep.core.errors import OptionError, check_choice
+from truestep.core.frames import warn_user
+from truestep.core.metric_names import better_way_of_metric
 from truestep.core.schedule_units import AMBIGUOUS, Counting, Plateau, ScheduleFactory, schedule_unit
 from truestep.core.wording import a_type, with_article
 from truestep.engine.schedules.shapes import check_schedules_optimizer
@@ -41,6 +43,12 @@ def plateau(optimizer: Optimizer, *, metric: str, mode: str = "min", **options: 
     check_keyword_options("ts.plateau", options, known)
     check_choice("ts.plateau", "mode", mode, ("min", "max"))
     check_schedules_optimizer("ts.plateau", optimizer)
+    if mode == "max" and better_way_of_metric(metric) == "min":
+        warn_user(
+            f'ts.plateau(o, metric={metric!r}, mode="max") lowers the rate where {metric!r} does not rise, and of what is called '
+            "so the lowest is best as a rule: each better value would count as a worse one. Write "
+            f'ts.plateau(o, metric={metric!r}, mode="min").'
+        )
     return Plateau(ReduceLROnPlateau(optimizer, mode=mode, **options), metric)  # type: ignore[arg-type]
 
 
@@ -84,9 +92,10 @@ class LearnerSchedules:
                 )
             self._plateaus.append(schedule)
         elif isinstance(schedule, ReduceLROnPlateau):
+            metric = "accuracy" if schedule.mode == "max" else "val_loss"
             raise OptionError(
-                f"The schedule of {learner!r} waits for a metric, but does not say which. Write "
-                'schedule=lambda o: ts.plateau(o, metric="accuracy", mode="max") and log it with run.log(accuracy=...).'
+                f"The schedule of {learner!r} waits for a metric, but does not say which. Write schedule=lambda o: "
+                f"ts.plateau(o, metric={metric!r}, mode={schedule.mode!r}) and log it with run.log({metric}=...)."
             )
         elif isinstance(schedule, Counting):
             raise OptionError(_counted_inside(schedule, learner))

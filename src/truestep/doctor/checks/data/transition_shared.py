@@ -96,10 +96,10 @@ def _is_following(module: SourceModule, step: ast.Assign, part: ast.Name, follow
 
 
 def _uncopied(value: ast.expr) -> ast.expr:
-    is_copy = (
-        isinstance(value, ast.Call) and method_of(value) == "copy" and isinstance(value.func, ast.Attribute)
-    )
-    return value.func.value if is_copy else unwrapped(value)
+    match value:
+        case ast.Call(func=ast.Attribute(value=inner, attr="copy")):
+            return inner
+    return unwrapped(value)
 
 
 def _is_kept(module: SourceModule, holder: ast.expr) -> bool:

@@ -136,17 +136,19 @@ def _target_of(statement: ast.stmt, read: ast.expr) -> str | None:
 
 def _limits_kept(module: SourceModule, step: ast.Assign, names: list[str]) -> Iterator[At]:
     """Report `term or trunc` beside the next state in what is kept, unless the time limit is kept as well."""
-    either = [
-        *module.directly_in(module.scope(step), ast.BoolOp),
-        *module.directly_in(module.scope(step), ast.BinOp),
+    scope = module.scope(step)
+    either: list[ast.expr] = [
+        each for each in module.directly_in(scope, ast.BoolOp) if isinstance(each.op, ast.Or)
     ]
-    for ends in [each for each in either if isinstance(each.op, (ast.Or, ast.BitOr))]:
+    either += [each for each in module.directly_in(scope, ast.BinOp) if isinstance(each.op, ast.BitOr)]
+    for ends in either:
         both = {each.id for each in walk(ends) if isinstance(each, ast.Name)} & set(names[2:])
         above = module.parents[ends]
         kept = (
             above if isinstance(above, ast.Call) and dotted(above.func) in ("float", "int", "bool") else ends
         )
-        target = module.parents[kept].targets[0] if isinstance(module.parents[kept], ast.Assign) else None
+        stored = module.parents[kept]
+        target = stored.targets[0] if isinstance(stored, ast.Assign) else None
         places = module.reads(target.id) if isinstance(target, ast.Name) else [kept]
         for place in places if len(both) > 1 else ():
             holder = module.parents[place]

@@ -110,7 +110,7 @@ def _never_counted(module: SourceModule) -> Iterator[At]:
                 bindings, loop = module.names.bindings(left), module.loop(test)
                 numbers = [_number(each) for each in bindings if loop is not None]
                 known = [each for each in numbers if each is not None]
-                is_set_back = any(loop in module.ancestors(each.node) for each in bindings)
+                is_set_back = any(loop is above for each in bindings for above in module.ancestors(each.node))
                 least = literal(module, limit)
                 if is_set_back and len(known) == len(numbers) > 1 and (least is None or least > max(known)):
                     text = f"{left.id!r} is {max(known)} at most, since nothing counts it up: the loop is never left here."
