@@ -363,7 +363,7 @@ LINES
         ("self.G.eval(); self.D.eval()", "gan.G.eval()", [ADVICE]),
         ("pass", "judge = nn.Linear(4, 1)\njudge.eval()", [ADVICE]),
         ("pass", "", [ADVICE]),
-        ("pass", "net = load()\nnet.eval()", [RISK]),
+        ("pass", "net = load()\nnet.eval()", [ADVICE]),
         ("pass", "gan.eval()", [BUG]),
         ("self.eval()", "", [BUG]),
         ("pass", "holder.eval()", [BUG]),

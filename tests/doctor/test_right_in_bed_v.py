@@ -49,7 +49,7 @@ def test_branch_that_does_nothing_without_a_gpu(test: str, body: str, severities
     assert told("DEV006", text) == severities
 
 
-# ── DEV005: what a model gave is where its input is ──
+# ── DEV005: what a model gave is where its input is; only a batch is moved in earnest ──
 
 MOVED = """
 device = "cuda" if torch.cuda.is_available() else "cpu"
@@ -90,8 +90,8 @@ for data, label in DataLoader(rows, shuffle=True):
         (".to(device)", "image = data", "image.to(device)", "output.to(device)", [ADVICE]),
         (".to(device)", "data = data.to(device)", "data", "label.to(device)", [BUG]),
         (".to(device)", "pass", "data", "data.to(device)", [BUG]),
-        ("; net.to(device)", "pass", "data", "output.to(device)", [BUG]),
-        (".to(device)", "data = data.to(device)", "data", "output.to('cpu')", [BUG]),
+        ("; net.to(device)", "pass", "data", "output.to(device)", [ADVICE]),
+        (".to(device)", "data = data.to(device)", "data", "output.to('cpu')", [ADVICE]),
         (".to(device)", "data = data.to(device)", "data", "output.cpu()", [BUG]),
         (".to(device)", "data = data.to(device)", "data", "output.view(-1)", [BUG]),
         (".cuda()", "data = data.cuda()", "data", "output.to(torch.float64)", [BUG]),

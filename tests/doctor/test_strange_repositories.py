@@ -512,9 +512,12 @@ MODULE = "import shared\nclass Other(nn.Module):\n    def fit(self):\n        se
 ELSEWHERE = [
     ({"other.py": MODULE + "Other().fit()\n"}, ADVICE),
     ({"other.py": MODULE.replace("Other", "Net") + "Net().fit()\n"}, ADVICE),
-    ({"fit.py": "def fit(model):\n    model.eval()\n", "other.py": "import shared, fit\nfit.fit(3)\n"}, RISK),
-    ({"other.py": "import shared\nfrom main import Net\nNet().eval()\n"}, RISK),
-    ({"shared.py": "def fit(model):\n    model.eval()\n"}, RISK),
+    (
+        {"fit.py": "def fit(model):\n    model.eval()\n", "other.py": "import shared, fit\nfit.fit(3)\n"},
+        ADVICE,
+    ),
+    ({"other.py": "import shared\nfrom main import Net\nNet().eval()\n"}, BUG),
+    ({"shared.py": "def fit(model):\n    model.eval()\n"}, ADVICE),
 ]
 
 
@@ -825,7 +828,7 @@ fit(args.both)
         ("if both and args.both:\n            loss = other(y).mean()\n            loss.backward()", []),
         ("if not both: print(y)\n        else: other(y).sum().backward()", []),
         ("if both: print(y)", [RISK]),
-        ("if both: other(net(x)).mean().backward()", [RISK]),
+        ("if both: other(net(x)).mean().backward()", []),
         ("pass", [RISK]),
     ],
 )

@@ -9,10 +9,8 @@ from typing import Any
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.library.operations import OF_TENSORS_ALONE, operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, Scope, dotted, last_part, method_of, receiver_of, walk
-from truestep.doctor.source.once import WITHOUT_END, each_once
+from truestep.doctor.source.names import dotted, receiver_of
 from truestep.doctor.source.rewriting import Edits, replaced, text_of
-from truestep.doctor.source.unrun import scopes_of_trainings
 from truestep.doctor.source.values import constant
 
 _PARTS = ("keys", "values", "items")
@@ -72,12 +70,8 @@ class MovedCopyThrownAway(SourceCheck):
                         call, f"{name} stays laid out as it was: .contiguous() returns what it made.", ADVICE
                     )
                     continue
-                if call.func.attr in _TO_DEVICES and (
-                    _stays_together(module, statement) or _is_there(module, call.func.value, _where(call))
-                ):
-                    yield At(
-                        call, text, ADVICE
-                    )  # whatever it meets is not moved either, or all is there already
+                if call.func.attr in _TO_DEVICES and not _is_of_loader(module, call):
+                    yield At(call, text, ADVICE)  # torch refuses what meets another device, or all is there
                     continue
                 yield At(call, text, BUG if own or _is_certain(module, call.func.value) else RISK)
 
@@ -86,75 +80,12 @@ class MovedCopyThrownAway(SourceCheck):
         return [replaced(module, node, f"{text_of(module, node.func.value)} = {text_of(module, node)}")]
 
 
-def _where(move: ast.expr) -> str | None:
-    """Return what `.to(device)` and `.cuda()` say of a place, the same text for the same one; None of anything else."""
-    if method_of(move) not in _TO_DEVICES:
-        return None
-    assert isinstance(move, ast.Call)
-    return ", ".join(ast.unparse(each) for each in [*move.args, *move.keywords]) or "cuda"
-
-
-def _is_there(module: SourceModule, value: ast.expr, where: str | None) -> bool:
-    """Tell what a model gave that is moved to this place itself, or one of whose inputs is."""
-    made = [each for each in module.definitions(value) if each is not None]
-    return bool(made) and all(
-        isinstance(each, ast.Call)
-        and (
-            _where(each) == where
-            or (
-                _is_module(module, each.func)
-                and any(_is_there(module, part, where) for part in [each.func, *each.args])
-            )
-        )
-        for each in made
-    )
-
-
-def _stays_together(module: SourceModule, statement: ast.Expr) -> bool:
-    """Tell a demonstration of a model, where nothing that runs is moved: the model stays on the CPU with the tensor."""
-    scope = module.scope(statement)
-    calls = module.directly_in(scope, ast.Call)
-    is_applied = any(module.kind(each.func) == "module" and each.args for each in calls)
-    trains = any(method_of(each) == "backward" for each in calls) or (
-        scope in module.program.answer(scopes_of_trainings)
-        if isinstance(
-            scope, Function
-        )  # the top of a file is run where it is imported, but for `if __name__ == ...`
-        else any(each.learning_loops() for each in module.traces if each.root is scope)
-    )
-    if trains or not is_applied:
-        return False
-
-    def run_by(each: Scope) -> list[Scope]:
-        calls = module.home(each).directly_in(each, ast.Call)
-        return [run for call in calls for run in module.functions.all_called(call)]
-
-    reached = each_once([scope], run_by, WITHOUT_END)
-    return not any(
-        _moves(module.home(each), call)
-        for each in reached
-        for call in module.home(each).directly_in(each, ast.Call)
-    )
-
-
-def _moves(home: SourceModule, call: ast.Call) -> bool:
-    """Tell what puts something on a device: a move that is kept, or of a model; not one to where another tensor is."""
-    if last_part(call.func).startswith("set_default_"):
-        return True
-    given = [each.value for each in call.keywords if each.arg == "device"]
-    if method_of(call) in _TO_DEVICES:
-        is_dropped = isinstance(home.parents[call], ast.Expr) and _is_tensor(home, receiver_of(call) or call)
-        given += [] if is_dropped else (call.args or [call.func])
-    return not all(_is_where_another_is(home, each) for each in given)
-
-
-def _is_where_another_is(home: SourceModule, device: ast.expr) -> bool:
-    """Tell `x.device`, be it handed on under a name."""
-    made = [each for each in home.definitions(device) if each is not None] or [device]
-    return all(
-        any(getattr(part, "attr", "") == "device" and not home.qualify(part) for part in walk(each))  # type: ignore[arg-type]
-        for each in made
-    )
+def _is_of_loader(module: SourceModule, move: ast.Call) -> bool:
+    """Tell a move of a batch; a change of the kind of numbers is none."""
+    moved = receiver_of(move)
+    found = module.names.bindings(moved) if isinstance(moved, ast.Name) else []
+    kinds = [each for each in move.args if (module.qualify(each) or "").startswith("torch.")]
+    return bool(kinds) or any(each.how == "for" for each in found)
 
 
 def _is_demonstrated(module: SourceModule, statement: ast.Expr, tensor: ast.expr) -> bool:

@@ -4,10 +4,8 @@
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, BUG, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted
-from truestep.doctor.source.values import value_origins
 
 
 class TrainOverridden(SourceCheck):
@@ -45,12 +43,12 @@ class TrainOverridden(SourceCheck):
             named = {each.name for each in owner.body if isinstance(each, ast.FunctionDef)}
             for node in owner.body if "eval" not in named else []:  # which then need not call train()
                 if isinstance(node, ast.FunctionDef) and node.name == "train" and not self._takes_mode(node):
-                    asked = any(_is_asked(module, owner, each) for each in module.method_calls("eval"))
-                    text = f"{owner.name}.train() does not take `mode`: eval() calls train(False)."
-                    elsewhere = any(
-                        _may_hold_it(module, owner, each) for each in module.program.called_anywhere("eval")
+                    asked = any(
+                        _is_asked(module.home(each), owner, each)
+                        for each in module.program.called_anywhere("eval")
                     )
-                    yield At(node, text, BUG if asked else RISK if elsewhere else ADVICE)
+                    text = f"{owner.name}.train() does not take `mode`: eval() calls train(False)."
+                    yield At(node, text, BUG if asked else ADVICE)
 
     def _takes_mode(self, node: ast.FunctionDef) -> bool:
         required = len(node.args.args) - len(node.args.defaults)
@@ -65,20 +63,3 @@ def _is_asked(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool
         return False
     makes = any(module.classes.named(each.func) is owner for each in module.inside(known, ast.Call))
     return makes or owner in module.classes.lineage(known)
-
-
-def _may_be_it(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool:
-    """Tell `net.eval()` of what may be such a module: not of a part (`self.G`), nor of another class."""
-    if call.args or not isinstance(call.func, ast.Attribute):
-        return False
-    made = [each for each in value_origins(module, call.func.value) if isinstance(each, ast.Call)]
-    layers = [each for each in made if (module.qualify(each.func) or "").startswith("torch.nn.")]
-    unknown = module.classes.of(call.func.value) is None and not layers
-    return _is_asked(module, owner, call) or (unknown and "." not in (dotted(call.func.value) or "."))
-
-
-def _may_hold_it(module: SourceModule, owner: ast.ClassDef, call: ast.Call) -> bool:
-    """Tell a call in a file that a run can share with this one: two files that nothing imports are two programs."""
-    home = module.home(call)
-    shared = home is module or home.program.is_imported() or module.program.is_imported()
-    return shared and _may_be_it(home, owner, call)
