@@ -209,6 +209,15 @@ def test_the_operation_that_sees_the_next_symbol_is_named(kind):
     assert "(model.body" in message
 
 
+@pytest.mark.parametrize("ahead", [0, 1])
+def test_as_many_steps_as_symbols_hide_neither_mistake(ahead):
+    text = torch.randint(11, (4, 11 + ahead))
+    inputs, targets = (text[:, :11],), text[:, ahead:]
+    causal, seeing = (Language(make()) for make in BODIES["lstm"])
+    assert len(message_of("DATA033", causal, inputs, targets)) == 1 - ahead
+    assert len(message_of("DATA033", seeing, inputs, targets)) == ahead
+
+
 def test_models_that_see_all_may_be_asked_for_anything_else():
     text = torch.randint(11, (4, 9))
     both = nn.LSTM(6, 3, batch_first=True, bidirectional=True)

@@ -29,17 +29,18 @@ class SequenceProbeTask:
     given: Tensor  # (batch, time) or (time, batch)
     axis: int  # of time
     ahead: int  # by so many places is each target's symbol further on than its own place
+    classes: int  # that the loss chooses from
 
 
 def task_of(forward: ForwardCall, loss: LossCall) -> SequenceProbeTask | None:
     """Return what is asked of a model that takes a batch of symbols, if that can be told from the numbers."""
-    if loss.name not in SYMBOL_LOSSES or loss.target.is_floating_point():
+    if loss.name not in SYMBOL_LOSSES or loss.target.is_floating_point() or loss.input.dim() < 2:
         return None
     for key, symbols in symbols_given_to(forward):
         for axis in (1, 0) if watched_on_host(symbols) else ():
             ahead = places_ahead(symbols, axis, loss.target, loss.options.get("ignore_index", -100))
             if ahead is not None:
-                return SequenceProbeTask(key, symbols, axis, ahead)
+                return SequenceProbeTask(key, symbols, axis, ahead, loss.input.shape[1])
     return None
 
 
@@ -108,7 +109,8 @@ def sight_of(forward: ForwardCall, task: SequenceProbeTask) -> SequenceProbeSigh
     """Change the last step of the input, and see which outputs change; None where they have no axis of time."""
     axis, given = task.axis, task.given
     if len(forward.args) + len(forward.kwargs) == 1:  # else other inputs may have to fit
-        given = given.narrow(axis, 0, min(given.shape[axis], MOST))
+        size = min(given.shape[axis], MOST)
+        given = given.narrow(axis, 0, size - (size == task.classes))  # else time looks like the classes
         given = given.narrow(1 - axis, 0, min(given.shape[1 - axis], EXAMPLES))
     size = given.shape[axis]
     changed = given.clone()

@@ -79,13 +79,17 @@ class NextStepSeen(Probe):
 
     def try_out(self, forward: ForwardCall) -> Observations:
         """Find out what is asked for, and change the last step: see which outputs change with it."""
+        from truestep.doctor.forks.child import NotTriedError
         from truestep.doctor.runtime.sequences import sight_of, task_of
 
         task = task_of(forward, self.loss) if self.loss is not None else None
-        sight = sight_of(forward, task) if task is not None else None
-        text = ""
-        if task is None or sight is None:
+        if task is None:
             return
+        sight, text = sight_of(forward, task), ""
+        if sight is None:
+            raise NotTriedError(
+                "which axis of the model's output is time can't be told, or no seed repeats it"
+            )
         if task.ahead == 1 and sight.of_later:
             begin = f", from {sight.where} on" if sight.where else ""
             text = (
