@@ -11,7 +11,9 @@ import frameworks
 pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "lightning-and-trainer.md"
-SCRIPT = re.compile(r"^```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL)
+SCRIPT = re.compile(
+    r"^<!--- run by \S+ -->\n```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL
+)
 SCRIPTS = SCRIPT.findall(PAGE.read_text("utf-8"))
 
 
