@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What a draw of the tests leaves out, ten draws in a row hold; and each holds the values that it can."""
 
+import collections
 import itertools
 import os
 import subprocess
@@ -151,6 +152,22 @@ def test_of_a_warm_process_what_is_forked_from_it_is_counted():
 def test_a_case_costs_what_the_others_do_where_the_first_starts_what_they_find():
     assert costs.case_of([9.0, 1.0, 3.0]) == 2.0
     assert costs.case_of([9.0]) == 9.0
+
+
+def test_a_line_is_of_what_takes_long_and_what_was_not_run_keeps_its_own():
+    taken = {
+        "a.py::test_a": [0.2, 0.2, 0.2],
+        "a.py::test_b": [0.2],
+        "a.py::test_c": [0.01] * 90,
+        "a.py::test_d": [5.0],
+    }
+    cases = collections.Counter({name: len(seconds) for name, seconds in taken.items()})
+    before = {"a.py::test_b": 3.0, "a.py::test_d": 3.0, "a.py::test_e": 2.0}
+    assert costs.lines(taken, cases, before) == [
+        "0.200 a.py::test_a\n",
+        "5.000 a.py::test_d\n",
+        "2.000 a.py::test_e\n",
+    ]
 
 
 def test_a_draw_says_how_it_is_had_again():

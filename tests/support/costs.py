@@ -16,6 +16,7 @@ import pytest
 from support import turns
 
 WORTH = turns.SECONDS  # of a function's cases together: what is cheaper is in each draw, and has no line
+WORTH_A_CASE = 0.015  # registers of small cases, as of pages and names, stay whole by it
 TICKS = os.sysconf("SC_CLK_TCK")
 TAKEN: dict[str, list[float]] = collections.defaultdict(list)
 CASES: collections.Counter = collections.Counter()
@@ -73,11 +74,15 @@ def pytest_runtest_protocol(item):
         TAKEN[function_of(item)].append(max(0.0, processor_time() - before))
 
 
+def lines(taken: dict[str, list[float]], cases: collections.Counter, before: dict[str, float]) -> list[str]:
+    """Return what `costs.txt` says now: of what was not run, what it said before."""
+    found = {name: seconds for name, seconds in before.items() if name not in taken}
+    for name, seconds in taken.items():
+        case = case_of(seconds)
+        if case >= WORTH_A_CASE and case * cases[name] >= WORTH:
+            found[name] = case
+    return [f"{found[name]:.3f} {name}\n" for name in sorted(found)]
+
+
 def pytest_sessionfinish():
-    found = turns.costs() | {name: case_of(seconds) for name, seconds in TAKEN.items()}
-    lines = [
-        f"{found[name]:.3f} {name}\n"
-        for name in sorted(found)
-        if name not in TAKEN or found[name] * CASES[name] >= WORTH
-    ]
-    turns.COSTS.write_text("".join(lines), "utf-8")
+    turns.COSTS.write_text("".join(lines(TAKEN, CASES, turns.costs())), "utf-8")
