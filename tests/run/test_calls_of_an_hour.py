@@ -296,3 +296,9 @@ def test_a_misspelt_group_is_answered_with_the_nearest_and_nothing_else(tmp_path
     assert "could not be made" not in str(raised.value)
     assert raised.value.__cause__ is None
     run.close()
+
+
+@pytest.mark.parametrize(("given", "written"), [(0.1, "0.1"), (2, "2"), ("small", "0.001"), (True, "0.001")])
+def test_a_number_under_another_name_is_written_as_it_was_given(given, written):
+    with pytest.raises(ts.OptionError, match=rf"no option 'delta'\. Write min_delta={written}\.$"):
+        ts.EarlyStopping(patience=3, mode="min", delta=given)
