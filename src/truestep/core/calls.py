@@ -38,6 +38,8 @@ def _unknown_keyword(owner: str, given: Iterable[str], known: list[str]) -> str 
             is_number = isinstance(value, int | float) and not isinstance(value, bool)
             if is_number and re.fullmatch(r"\w+=[\d.]+", instead):  # an example: what was given is meant
                 instead = f"{instead.partition('=')[0]}={value!r}"
+            if isinstance(value, FunctionType) and "=lambda " in instead:
+                instead = f"{instead.partition('=')[0]}=, with the same function"
             return f"{said} Write {instead}."
         if word := option_by_other_name(name, known):
             return f"{said} Here it is called {word}: {owner}({word}=...)."
