@@ -53,7 +53,7 @@ def test_each_option_is_answered_where_it_is_given(things, call):
     for row, said in guidance_in(f"{call}(NAME=...)").items():
         name, _, value = row.partition("=")
         with pytest.raises(ts.OptionError) as caught:
-            called(things, call)(*given, **{name: value or 1})
+            called(things, call)(*given, **{name: value or None})
         assert str(caught.value) == f"{call} has no option {name!r}. Write {said}."
 
 

@@ -90,6 +90,7 @@ WITH_END = [
     "y = torch.where(d, r, r + gamma * target(n).max(1).values)",
     GOES_ON + "\ny[d] = r[d]",
     "y = goal(r, n, d)",
+    "best = target(n).max(1).values\nif d[0]:\n    y = r\nelse:\n    y = r + gamma * best",
     "best = target(n).max(1).values\nbest.mul_(1 - d)\ny = r + gamma * best",
 ]
 ACT = """
@@ -313,13 +314,14 @@ def texts(text: str, *bodies: list[str]) -> list[tuple[str, bool]]:
 
 
 AVERAGES = [(made, body, True) for made, body in ITSELF] + [(made, body, False) for made, body in A_COPY]
+NO_ACTION = filled(LEARN, WITH_END[-1]).replace("q(o).gather(1, a).squeeze(1)", "q(o).amax(1)")
 CASES = {
     "LOSS036": texts(TOKENS, COUNTED, LEFT_OUT),
     "SCHED001": texts(LOOP, LATE, IN_TIME),
     "VALUE017": texts(LOOP, NEVER_LEFT, LEFT),
     "DATA020": texts(LOOP, LEARNED, MEASURED),
     "GRAD020": texts(GAN, BOTH_SIDES, ONE_SIDE),
-    "LOSS061": [*texts(LEARN, NO_END, WITH_END), *texts(ACT, LIMITS, ENDS)],
+    "LOSS061": [*texts(LEARN, NO_END, WITH_END), *texts(ACT, LIMITS, ENDS), (NO_ACTION, False)],
     "DATA043": [
         *texts(ACT, ONE_OBJECT, OBJECTS),
         (WALK + filled(ACT, KEEP), True),

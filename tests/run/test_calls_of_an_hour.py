@@ -296,3 +296,22 @@ def test_a_misspelt_group_is_answered_with_the_nearest_and_nothing_else(tmp_path
     assert "could not be made" not in str(raised.value)
     assert raised.value.__cause__ is None
     run.close()
+
+
+@pytest.mark.parametrize(("given", "written"), [(0.1, "0.1"), (2, "2"), ("small", "0.001"), (True, "0.001")])
+def test_a_number_under_another_name_is_written_as_it_was_given(given, written):
+    with pytest.raises(ts.OptionError, match=rf"no option 'delta'\. Write min_delta={written}\.$"):
+        ts.EarlyStopping(patience=3, mode="min", delta=given)
+
+
+def test_a_schedule_under_another_name_stays_the_function_that_it_is(tmp_path):
+    run = ts.Run(tmp_path, progress=False)
+    make = lambda p: torch.optim.SGD(p, lr=0.1)
+    with pytest.raises(ts.OptionError, match=r"Write schedule=, with the same function\.$"):
+        run.learner(nn.Linear(4, 2), make, scheduler=lambda o: torch.optim.lr_scheduler.StepLR(o, 3))
+    net = run.learner(nn.Linear(4, 2), make)
+    with pytest.raises(
+        AttributeError, match=r"is made with the learner, run\.learner\(module, optimizer, schedule=lambda"
+    ):
+        torch.optim.lr_scheduler.StepLR(net.optimizer, 3)
+    run.close()

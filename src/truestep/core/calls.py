@@ -3,6 +3,7 @@
 
 import functools
 import inspect
+import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from types import FunctionType
@@ -34,6 +35,11 @@ def _unknown_keyword(owner: str, given: Iterable[str], known: list[str]) -> str 
         place, value = f"{owner}(NAME=...)", given[name] if isinstance(given, Mapping) else None
         is_word = isinstance(value, str | bool) or type(value).__name__ == "dtype"  # what a row may name, too
         if instead := (is_word and guidance(place, f"{name}={value}")) or guidance(place, name):
+            is_number = isinstance(value, int | float) and not isinstance(value, bool)
+            if is_number and re.fullmatch(r"\w+=\d[\d.]*", instead):  # an example: what was given is meant
+                instead = f"{instead.partition('=')[0]}={value!r}"
+            if isinstance(value, FunctionType) and "=lambda " in instead:
+                instead = f"{instead.partition('=')[0]}=, with the same function"
             return f"{said} Write {instead}."
         if word := option_by_other_name(name, known):
             return f"{said} Here it is called {word}: {owner}({word}=...)."

@@ -17,15 +17,17 @@ def experiments_told(experiments: Experiments, *, abstentions: bool = False) -> 
     held, broken, rest, elsewhere = codes.values()
     cost = f"{counted(experiments.budget.num_children, 'child', 'children')} in {experiments.seconds:.2f} s"
     reasons = _reasons(experiments, rest)
-    why = f": {reasons.popitem()[0]}" if len(reasons) == 1 else ""
+    why = f": {reasons.popitem()[0]}" if len(reasons) == 1 and all(reasons) else ""
     parts = [
         f"{counted(len(held), 'relation')} {'holds' if len(held) == 1 else 'hold'}",
         f"{len(broken)} broken{_codes_in_brackets(broken)}",
         f"{len(rest)} not tried{why}",
     ]
+    if why and not (held or broken):  # a ts.Run trains here, say
+        parts = [f"none of {counted(len(rest), 'relation')} was tried{why}"]
     if elsewhere:
         parts.append(f"{len(elsewhere)} {'does' if len(elsewhere) == 1 else 'do'} not apply")
-    more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items()]
+    more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items() if reason]
     if abstentions:
         more += [
             f"does not apply: {', '.join(each)}: {reason}"

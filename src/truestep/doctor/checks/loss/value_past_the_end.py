@@ -10,7 +10,9 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, given_to, method_of, walk
 from truestep.doctor.source.values import behind, seen_through
 
-_OTHER = re.compile(r"^_|info|i(n)?d(ice|e?x|s|$)|weight|prior")  # what else a memory gives, by its name
+_OTHER = re.compile(
+    r"^_|info|i(n)?d(ice|e?x|s|$)|weight|prior|act|^(a|ac|u)s?$"
+)  # what else a memory gives, by its name
 _OF_RETURNS = re.compile(r"gamma|discount|reward|\b0?[.]9\d*\b", re.I)
 _ROLES = 4  # state, action, reward and next state
 _TEXT = "{!r} of the batch reaches nothing, and the target adds the value of {!r}: behind an episode's end there is none."

@@ -67,11 +67,9 @@ class TargetNeverUpdated(SourceCheck):
             is_deep = module.qualify(statement.value.func) == "copy.deepcopy"
             first = [each for each in uses if _is_first_copy(module, each)]
             uses = [each for each in uses if each not in first]
-            mixed = [each for each in mixtures(module) if name in (each.into.model, each.of.model)]
-            mixed = [each for each in mixed if each.into.model is not None]
-            mixed = [] if any(each.into.model == name for each in mixed) else mixed  # it follows
+            mixed = _mixed_into_other(module, name)
             uses = [each for each in uses if not any(_is_within(module, each, one.node) for one in mixed)]
-            if (is_deep or first) and _only_applied(module, uses):
+            if (is_deep or first) and _only_applied(module, uses) and not _is_loaded_elsewhere(module, name):
                 yield At(statement, _said(name, mixed), RISK if mixed else QUESTION)
         yield from _followed_at_once(module)
 
@@ -111,6 +109,19 @@ def _followed_at_once(module: SourceModule) -> Iterator[At]:
         if named and each.into.model != each.of.model and each.share is not None and _MOST <= each.share < 1:
             text = f"{each.share:g} of {each.of.name!r} is written into {each.into.name!r}: it is almost the trained network."
             yield At(each.node, text, RISK)
+
+
+def _mixed_into_other(module: SourceModule, name: str) -> list[WeightMixture]:
+    """Return where a network's weights are written into another one's; nothing where it follows that."""
+    found = [each for each in mixtures(module) if name in (each.into.model, each.of.model)]
+    found = [each for each in found if each.into.model is not None]
+    return [] if any(each.into.model == name for each in found) else found
+
+
+def _is_loaded_elsewhere(module: SourceModule, name: str) -> bool:
+    """Tell `agents[k].target_net.load_state_dict(...)` of a class's own network."""
+    others = [each for each in module.read_under(name.rpartition(".")[2]) if dotted(each) != name]
+    return any(_method(module, each) == "load_state_dict" for each in others)
 
 
 def _is_within(module: SourceModule, use: ast.expr, written: ast.expr) -> bool:
