@@ -323,6 +323,7 @@ def test_function_whose_call_is_commented_out(behind: str, severities: list[Seve
     made = "def small(classes, channels=3):\n    return nn.Linear(channels, classes)\n"
     text = f"{made}def test():\n    net = small()\n    return net(x)\n{behind}\n"
     assert told("VALUE040", text) == severities
+    assert told("VALUE040", {"main.py": text, "other.py": "def test():\n    pass\ntest()\n"}) == severities
 
 
 # ── MEM001: the total of a small network in sight, of whose graph kilobytes stay, is a risk ──
@@ -752,3 +753,59 @@ SIX = "[[1, 2], [2, 3], [3, 1], [4, 3], [5, 3], [6, 2]]"
 )
 def test_logarithm_over_rows_that_are_written_out(rows: str, severities: list[Severity]) -> None:
     assert told("LOSS011", TOY.replace("ROWS", rows)) == severities
+
+
+# ── EVAL043: means of a function, in another file or weighted, over the number of examples ──
+
+MEANS = """
+import losses
+loader = DataLoader(rows, batch_size=8, shuffle=True)
+criterion = nn.MSELoss()
+def hinted(a, b):
+    return 0.5 * F.mse_loss(a, b)
+def fit(net, opt):
+    total = 0.0
+    for x, y in loader:
+        opt.zero_grad()
+        loss = MADE
+        loss.backward()
+        opt.step()
+        total += ADDED
+    return total / COUNT
+"""
+OTHERS = """
+def hint(a, b):
+    return F.mse_loss(a, b)
+def both(a, b):
+    return F.mse_loss(a, b) + 0.1 * F.l1_loss(a, b)
+def summed(a, b):
+    return F.mse_loss(a, b, reduction="sum")
+"""
+ALL = "len(loader.dataset)"
+
+
+@pytest.mark.parametrize(
+    ("made", "added", "count", "severities"),
+    [
+        ("losses.hint(net(x), y)", "loss.item()", ALL, [RISK]),
+        ("losses.both(net(x), y)", "loss.item()", ALL, [RISK]),
+        ("hinted(net(x), y)", "loss.item()", ALL, [RISK]),
+        ("0.5 * criterion(net(x), y)", "loss.item()", ALL, [RISK]),
+        ("criterion(net(x), y) + hinted(net(x), y)", "float(loss)", ALL, [RISK]),
+        ("criterion(net(x), y)", "loss.item()", ALL, [RISK]),
+        ("losses.summed(net(x), y)", "loss.item()", ALL, []),
+        ("losses.hint(net(x), y)", "loss.item() * len(x)", ALL, []),
+        ("losses.hint(net(x), y)", "loss.item()", "len(loader)", []),
+        ("criterion(net(x), y) * len(x)", "loss.item()", ALL, []),
+        ("criterion(net(x), y) + penalty(net)", "loss.item()", ALL, []),
+        ("losses.hint(net(x), y) + losses.summed(net(x), y)", "loss.item()", ALL, []),
+    ],
+)
+def test_means_of_functions(made: str, added: str, count: str, severities: list[Severity]) -> None:
+    text = MEANS.replace("MADE", made).replace("ADDED", added).replace("COUNT", count)
+    beside = "def other():\n    total = 0.0\n    for x, y in loader:\n        total += score(x, y)\n    return total\n"
+    assert told("EVAL043", {"main.py": text, "losses.py": OTHERS}) == severities
+    assert told("EVAL043", {"main.py": text + beside, "losses.py": OTHERS}) == severities
+    text = text.replace("batch_size=8, shuffle=True", "**options")
+    assert told("EVAL043", {"main.py": text, "losses.py": OTHERS}) == severities
+    assert told("EVAL043", {"main.py": text.replace("**options", ""), "losses.py": OTHERS}) == []

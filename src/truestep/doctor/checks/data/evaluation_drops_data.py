@@ -170,11 +170,11 @@ def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:
     size = _size_of(module, argument(loader, 1, "batch_size"))
     if size is None:
         return False
+    shapes = [
+        (file, each) for file in module.program.linked for each in [*file.all(ast.List), *file.all(ast.Tuple)]
+    ]
     if any(
-        _size_of(file, each.elts[0]) == size
-        for file in module.program.linked
-        for each in file.all(ast.List, ast.Tuple)
-        if each.elts and _is_shape(file, each)
+        each.elts and _size_of(file, each.elts[0]) == size and _is_shape(file, each) for file, each in shapes
     ):
         return True
     made = [each for file in module.program.linked for each in file.all(ast.Call)]

@@ -10,9 +10,10 @@ from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted
-from truestep.doctor.source.values import argument, literal, value_origins
+from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 _ROWS = re.compile(r"\.size\((dim=)?0\)$|\.shape\[0\]$|^len\([\w\[\]'\".]+\)$")  # of a batch
+_Place = tuple[ast.AST | None, str]
 _LOADERS = re.compile(r"(loader|(^|[_.])dl|batches)$", re.IGNORECASE)
 
 
@@ -81,19 +82,16 @@ def _given_as(module: SourceModule, node: ast.AST, name: str) -> set[str]:
 
 def _means_over_examples(module: SourceModule) -> Iterator[At]:
     """Report the sum of batches' mean losses that is divided by the number of examples."""
-    means = {each for each in losses_of(module) if _is_mean(module, each)}
+    files = module.program.linked
+    means = {each for file in files for each in losses_of(file) if _is_mean(file, each)}
     sums = _sums_of_means(module, means) if means else {}
     for node in [*module.all(ast.BinOp), *module.all(ast.AugAssign)] if sums else ():
         total = node.left if isinstance(node, ast.BinOp) else node.target  # type: ignore[attr-defined]
         number = node.right if isinstance(node, ast.BinOp) else node.value  # type: ignore[attr-defined]
         if isinstance(total, ast.Call) and ast.unparse(total.func).endswith("sum") and total.args:
             total = total.args[0]
-        added = sums.get(ast.unparse(total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
-        loops = [
-            module.loop(each)
-            for each in added
-            if module.scope(each) is module.scope(node) or isinstance(total, ast.Attribute)
-        ]
+        added = sums.get(_place(module, total), []) if isinstance(node.op, ast.Div) else []  # type: ignore[attr-defined]
+        loops = [module.loop(each) for each in added]
         if loops and all(_counts_examples(module, number, each) for each in loops):
             text = f"Mean losses of batches are added up, and divided by the number of examples, {ast.unparse(number)}."
             yield At(node, text, RISK)
@@ -105,10 +103,15 @@ def _is_mean(module: SourceModule, loss: ast.Call) -> bool:
     return reduction_of(module, loss) is None if said is None else bool(literal(module, said) == "mean")
 
 
-def _sums_of_means(module: SourceModule, means: set[ast.Call]) -> dict[str, list[ast.AST]]:
-    """Return the totals to which mean losses alone are added, and the lists that hold them, by their texts."""
-    sums: dict[str, list[ast.AST]] = {}
-    others: set[str] = set()
+def _place(module: SourceModule, total: ast.expr) -> _Place:
+    """Return what a total is kept under: a name of another function is another one."""
+    return None if isinstance(total, ast.Attribute) else module.scope(total), ast.unparse(total)
+
+
+def _sums_of_means(module: SourceModule, means: set[ast.Call]) -> dict[_Place, list[ast.AST]]:
+    """Return the totals to which mean losses alone are added, and the lists that hold them."""
+    sums: dict[_Place, list[ast.AST]] = {}
+    others: set[_Place] = set()
     adding: list[tuple[ast.expr, ast.expr, ast.AST]] = [
         (each.target, each.value, each) for each in module.all(ast.AugAssign) if isinstance(each.op, ast.Add)
     ]
@@ -116,13 +119,31 @@ def _sums_of_means(module: SourceModule, means: set[ast.Call]) -> dict[str, list
         assert isinstance(call.func, ast.Attribute)
         adding += [(call.func.value, each, call) for each in call.args[:1]]
     for place, value, node in adding:
-        made = list(value_origins(module, _behind_number(value)))
-        text = ast.unparse(place)
-        if made and all(each in means for each in made) and module.loop(node) is not None:
+        text = _place(module, place)
+        if _is_of_means(module, means, _behind_number(value)) and module.loop(node) is not None:
             sums.setdefault(text, []).append(node)
         else:
             others.add(text)
     return {text: nodes for text, nodes in sums.items() if text not in others}
+
+
+def _is_of_means(module: SourceModule, means: set[ast.Call], value: ast.expr, steps: int = 4) -> bool:
+    """Tell mean losses, their sums, and their products with a number that is written: all of them are means."""
+    made = list(value_origins(module, value)) if steps else []
+    for each in made:
+        if each in means:
+            continue
+        terms: list[ast.expr] = []
+        if isinstance(each, ast.BinOp):
+            is_sum = isinstance(each.op, (ast.Add, ast.Sub))
+            terms = [side for side in (each.left, each.right) if is_sum or not isinstance(side, ast.Constant)]
+            terms = terms if is_sum or len(terms) == 1 else []
+        elif isinstance(each, ast.Call):
+            home = module.home(each)
+            terms = home.functions.results(home.functions.target(each))
+        if not terms or not all(_is_of_means(module, means, term, steps - 1) for term in terms):
+            return False
+    return bool(made)
 
 
 def _behind_number(node: ast.expr) -> ast.expr:
@@ -173,7 +194,8 @@ def _has_batches(module: SourceModule, source: ast.expr) -> bool:
     if not _is_loader(module, source):
         return False
     made = [each for each in value_origins(module, source) if isinstance(each, ast.Call)]
-    sizes = [argument(each, 1, "batch_size") for each in made if module.kind(each) == "loader"]
+    loaders = [each for each in made if module.kind(each) == "loader" and not forwards_all(each)]
+    sizes = [argument(each, 1, "batch_size") for each in loaders]
     return all(each is not None and literal(module, each) != 1 for each in sizes)
 
 

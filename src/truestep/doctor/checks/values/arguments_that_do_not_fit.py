@@ -79,8 +79,7 @@ def _is_commented_out(module: SourceModule, function: Scope) -> bool:
     """Tell a function that nothing calls, or imports, and whose own call stands in a comment: `# test()`."""
     if not isinstance(function, ast.FunctionDef) or module.functions.callers(function):
         return False
-    is_read = any(each.read_under(function.name) for each in module.program.linked)
-    return not is_read and any(
+    return not module.read_under(function.name) and any(
         line.lstrip("# \t").startswith(f"{function.name}(") and line.lstrip().startswith("#")
         for line in module.lines
     )
