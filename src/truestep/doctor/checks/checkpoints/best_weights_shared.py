@@ -116,13 +116,15 @@ def _is_put_back(module: SourceModule, kept: KeptWeights, training: set[ast.AST]
         if any(
             dotted(part) == kept.name and _may_be(module, part, module.statement(kept.node))
             for part in walk(each.args[0])
+            if isinstance(part, ast.expr)
         )
     ]
     if not loads or kind_of_owner(module, kept.model) not in ("module", "ddp"):
         return False
+    nodes: list[ast.stmt | ast.expr] = [*module.all(ast.For, ast.While), *module.all(ast.Call)]
     trained = [
         each
-        for each in module.all(ast.For, ast.While, ast.Call)
+        for each in nodes
         if module.scope(each) is scope and each.lineno > kept.node.lineno
         if any(dotted(part) == model for part in walk(each)) and _is_training(module, each, training)
     ]

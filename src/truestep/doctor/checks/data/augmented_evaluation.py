@@ -228,7 +228,7 @@ def _is_joined(module: SourceModule, data: ast.expr) -> bool:
 def _is_called_held_out(module: SourceModule, call: ast.Call, transform: ast.expr | None) -> bool:
     """Tell a set that its name, or what it is made of, calls one for evaluation, and nothing one of training."""
     statement = module.statement(call)
-    is_loaded = last_part(getattr(module.parents[call], "func", None)) == "DataLoader"
+    is_loaded = last_part(getattr(module.parents[call], "func", call)) == "DataLoader"
     made = module.parents[call] if is_loaded else call
     targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is made else []
     given = [*call.args, *(each.value for each in call.keywords)]

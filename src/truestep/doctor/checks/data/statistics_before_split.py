@@ -204,8 +204,8 @@ def _cuts(module: SourceModule, name: str) -> dict[str, set[str]]:
         elif isinstance(cut, ast.Call) and dotted(cut.func) == f"{name}.sample":
             found[side].add(f"{dotted(part)}.index")
         elif isinstance(cut, ast.Call) and dotted(cut.func) == f"{name}.drop":
-            rows = argument(cut, 0, "index")
-            found[side] |= {f"~{ast.unparse(rows)}"} if rows is not None else set()
+            left = argument(cut, 0, "index")
+            found[side] |= {f"~{ast.unparse(left)}"} if left is not None else set()
     return found
 
 
