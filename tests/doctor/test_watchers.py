@@ -508,6 +508,35 @@ for x, y in [*loader, *loader]:
     assert [each[::2] for each in found_in(given)] == [("PARAM015", "advice")]
 
 
+@pytest.mark.parametrize(
+    ("made", "severity"),
+    [
+        ("torch.zeros(())", "risk"),
+        ("torch.zeros(2)", "risk"),
+        ("torch.ones(2)", "risk"),
+        ("torch.tensor([0.5, 0.3])", "advice"),  # maybe of another model
+    ],
+)
+def test_weights_of_losses_that_no_optimizer_holds_are_no_copy(made, severity):
+    code = f"""
+class Weighted(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.logs = nn.Parameter({made})
+
+    def forward(self, loss):
+        return (torch.exp(-self.logs) * loss + self.logs).sum()
+
+weigh = Weighted()
+for x, y in [*loader, *loader]:
+    opt.zero_grad()
+    loss = weigh(F.cross_entropy(net(x), y))
+    loss.backward()
+    opt.step()
+"""
+    assert [(code, found) for code, _, found in found_in(code)] == [("PARAM015", severity)]
+
+
 ACCUMULATED = """
 net.zero_grad()
 opt = torch.optim.{kind}(net.parameters(), lr=0.01)

@@ -265,7 +265,7 @@ def is_taken(module: SourceModule, node: ast.AST, values: SettledValues) -> bool
     """
     below, taken = node, True
     for above in module.ancestors(node):
-        for test, way in _tests_that_skip(above, below):
+        for test, way in tests_that_skip(above, below):
             holds = values.holds(test)
             if holds is way:
                 return False
@@ -281,7 +281,7 @@ def _is_chosen(module: SourceModule, test: ast.expr) -> bool:
     return not looped and "self.training" not in ast.unparse(test)
 
 
-def _tests_that_skip(above: ast.AST, below: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
+def tests_that_skip(above: ast.AST, below: ast.AST) -> Iterator[tuple[ast.expr, bool]]:
     """Yield the tests, and how they end, with which a part of a node is not reached."""
     match above:
         case ast.IfExp() if below is not above.test:

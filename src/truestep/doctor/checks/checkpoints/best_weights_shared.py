@@ -69,13 +69,11 @@ class BestWeightsShared(SourceCheck):
             around = [each for each in module.ancestors(kept.node) if each in training]
             # what an outer loop makes anew is trained in the inner ones alone
             loops = list(takewhile(partial(_trains_on, module, kept.model), around))
-            if around and not loops:
-                continue
-            is_kept = (
-                _is_read_after(module, loops[-1], kept.node, kept.name)
-                if loops
-                else _is_loaded_later(module, kept.node, kept.name)
-            )
+            if loops:
+                is_kept = _is_read_after(module, loops[-1], kept.node, kept.name)
+            else:
+                is_kept = not around and _is_loaded_later(module, kept.node, kept.name)
+            is_kept = is_kept or _is_put_back(module, kept, training)
             kind = kind_of_owner(module, kept.model)  # a schedule's and a scaler's are numbers
             if kind not in ("scheduler", "scaler") and is_kept:
                 by_count = bool(loops) and _is_by_count(module, loops[-1], kept.node)
@@ -109,6 +107,51 @@ def _text(kept: KeptWeights, kind: str | None) -> str:
 
 def _trains_on(module: SourceModule, model: ast.expr, loop: ast.AST) -> bool:
     return not is_made_anew(module, loop, model)
+
+
+def _is_put_back(module: SourceModule, kept: KeptWeights, training: set[ast.AST]) -> bool:
+    """Tell weights that are kept before a training and loaded into the same model behind it, or before its next round."""
+    scope, model = module.scope(kept.node), dotted(kept.model)
+    loads = [
+        each
+        for each in module.method_calls("load_state_dict")
+        if module.scope(each) is scope and each.lineno > kept.node.lineno and each.args
+        if dotted(each.func.value) == model  # type: ignore[attr-defined]
+        if any(
+            dotted(part) == kept.name and _may_be(module, part, module.statement(kept.node))
+            for part in walk(each.args[0])
+            if isinstance(part, ast.expr)
+        )
+    ]
+    if not loads or kind_of_owner(module, kept.model) not in ("module", "ddp"):
+        return False
+    nodes: list[ast.stmt | ast.expr] = [*module.all(ast.For, ast.While), *module.all(ast.Call)]
+    trained = [
+        each
+        for each in nodes
+        if module.scope(each) is scope and each.lineno > kept.node.lineno
+        if any(dotted(part) == model for part in walk(each)) and _is_training(module, each, training)
+    ]
+    return any(_comes_before(module, each, load, kept) for each in trained for load in loads)
+
+
+def _is_training(module: SourceModule, node: ast.AST, training: set[ast.AST]) -> bool:
+    """Tell a loop that trains, and a call of a function with one."""
+    function = module.functions.target(node) if isinstance(node, ast.Call) else None
+    inner = module.home(function).inside(function, ast.For, ast.While) if function is not None else [node]
+    return any(each in training for each in inner)
+
+
+def _comes_before(module: SourceModule, trained: ast.AST, load: ast.Call, kept: KeptWeights) -> bool:
+    """Tell whether a training is over when the weights are loaded, maybe the round before in a loop behind what keeps them."""
+    if load.lineno > (getattr(trained, "end_lineno", 0) or 0):
+        return True
+    around = [each for each in module.ancestors(load) if isinstance(each, (ast.For, ast.While))]
+    return any(
+        each is trained or each in module.ancestors(trained)
+        for each in around
+        if each not in module.ancestors(kept.node) and not is_made_anew(module, each, kept.model)
+    )
 
 
 def _is_by_count(module: SourceModule, loop: ast.AST, call: ast.expr) -> bool:

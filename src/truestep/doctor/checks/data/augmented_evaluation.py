@@ -9,7 +9,8 @@ from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.arguments import argument_for, parameters
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, walk
+from truestep.doctor.source.names import dotted, is_self, last_part, walk
+from truestep.doctor.source.untaken import SettledValues, is_taken, tests_that_skip
 from truestep.doctor.source.uses import is_left_aside
 from truestep.doctor.source.values import argument, literal
 
@@ -32,6 +33,7 @@ _SAYS_HELD_OUT = re.compile(
     r"(^|[^a-z])(test|val|valid|validation|eval|testing)(set|data|dataset|ds|dir|path|df)?([^a-z]|$)",
     re.IGNORECASE,
 )
+_SWITCH = re.compile(r"train|aug|flip|jitter|random|^(split|mode|phase|subset|stage)$")
 # what a program measures by: others look at pictures of such a set
 _COMPARED = sorted({*operations(numbers="index"), *operations(numbers="equal"), "topk"})
 _MEASURES = (*_COMPARED, *(f"torch.{each}" for each in _COMPARED), "torch.max")
@@ -64,7 +66,7 @@ class AugmentedEvaluation(SourceCheck):
     """
 
     code = "DATA019"
-    words = ("transform", "random_split")
+    words = ("transform", "random_split", "DataLoader")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a torchvision data set of held-out data whose transform has a random part."""
@@ -88,7 +90,7 @@ class AugmentedEvaluation(SourceCheck):
             made = module.definitions(data) if isinstance(data, (ast.Name, ast.Attribute)) else [data]
             if len(made) == 1 and isinstance(made[0], ast.Call) and _splits_off(module, call):
                 transform = argument(made[0], None, "transform")
-                random = self._random_part(module, transform) if transform is not None else None
+                random, _ = self._chance(module, made[0], transform)
                 if random:
                     yield At(call, f"Both parts are augmented by {random}, the one for evaluation too.", RISK)
 
@@ -100,10 +102,35 @@ class AugmentedEvaluation(SourceCheck):
         for call in module.all(ast.Call):
             name = last_part(call.func)
             transform = _transform_given(module, call) if name[:1].isupper() else None
-            random = self._random_part(module, transform) if transform is not None else None
-            held_out = transform is not None and _is_called_held_out(module, call, transform)
-            if random is not None and held_out and not is_left_aside(module, call):
+            random, given = self._chance(module, call, transform) if name[:1].isupper() else (None, None)
+            if random and _is_called_held_out(module, call, given) and not is_left_aside(module, call):
                 yield At(call, f"{name} for evaluation is augmented by {random}.", RISK)
+
+    def _chance(
+        self, module: SourceModule, call: ast.Call, transform: ast.expr | None
+    ) -> tuple[str | None, ast.expr | None]:
+        """Return what changes the examples of a set by chance, and what the call gives for that."""
+        if transform is not None:
+            return self._random_part(module, transform), transform
+        owner, start = module.classes.named(call.func), module.functions.constructor(call)
+        item = module.classes.method(owner, "__getitem__") if owner is not None else None
+        if item is None or start is None:
+            return None, None
+        home = module.home(item)
+        for drawn in home.inside(item, ast.Call):
+            switch = _switch_of(home, drawn) if self._draws(home, drawn) else None
+            if switch is not None and is_taken(home, drawn, SettledValues(home, [call])):
+                return f"what self.{switch} switches on", argument_for(start, call, switch)
+        return None, None
+
+    def _draws(self, module: SourceModule, call: ast.Call) -> bool:
+        """Tell a draw, and a call of what draws: a function, a method or a transform."""
+        function = module.functions.target(call)
+        calls = [call, *module.home(function).inside(function, ast.Call)] if function is not None else [call]
+        drawn = (_DRAWS.match(module.home(each).qualify(each.func) or "") for each in calls)
+        return any(drawn) or (
+            is_self(getattr(call.func, "value", None)) and bool(self._random_part(module, call.func))
+        )
 
     def _random_part(self, module: SourceModule, transform: ast.expr, side: int | None = None) -> str | None:
         sources = [transform, *module.definitions(transform)]
@@ -127,6 +154,18 @@ def _is_own_by_chance(module: SourceModule, call: ast.Call) -> bool:
         return False
     home = module.home(applied)
     return any(_DRAWS.match(home.qualify(each.func) or "") for each in home.inside(applied, ast.Call))
+
+
+def _switch_of(module: SourceModule, drawn: ast.Call) -> str | None:
+    """Return the option of the object that decides whether a line is reached: `if self.train`."""
+    below: ast.AST = drawn
+    for above in module.ancestors(drawn):
+        for test, _ in tests_that_skip(above, below):
+            for part in walk(test):
+                if isinstance(part, ast.Attribute) and is_self(part.value) and _SWITCH.search(part.attr):
+                    return part.attr
+        below = above
+    return None
 
 
 def _transform_given(module: SourceModule, call: ast.Call) -> ast.expr | None:
@@ -186,10 +225,12 @@ def _is_joined(module: SourceModule, data: ast.expr) -> bool:
     return False
 
 
-def _is_called_held_out(module: SourceModule, call: ast.Call, transform: ast.expr) -> bool:
+def _is_called_held_out(module: SourceModule, call: ast.Call, transform: ast.expr | None) -> bool:
     """Tell a set that its name, or what it is made of, calls one for evaluation, and nothing one of training."""
     statement = module.statement(call)
-    targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is call else []
+    is_loaded = last_part(getattr(module.parents[call], "func", call)) == "DataLoader"
+    made = module.parents[call] if is_loaded else call
+    targets = statement.targets if isinstance(statement, ast.Assign) and statement.value is made else []
     given = [*call.args, *(each.value for each in call.keywords)]
     texts = [dotted(each) or "" for each in targets]
     for part in (part for each in given if each is not transform for part in walk(each)):

@@ -8,6 +8,7 @@ from typing import TypeGuard
 
 from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.library.functions import functions
+from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.once import each_once
@@ -17,6 +18,7 @@ _TENSORS = functions("takes numbers over")
 _HELD_OUT = re.compile(r"(^|_)(va|val|valid|validation|te|test|dev|held|holdout)(_|$)", re.IGNORECASE)
 
 MAX_DEPTH = 5  # from what is split back to what was fitted
+_SAME_ROWS = ("to_numpy", "copy", "reset_index", "astype", "values", "iloc", "loc")
 
 
 class StatisticsBeforeSplit(SourceCheck):
@@ -47,7 +49,14 @@ class StatisticsBeforeSplit(SourceCheck):
     words = ("train_test_split", ".mean(", ".std(", "fit_transform", "random_split")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report fit or fit_transform whose data reach a later split in the same scope."""
+        """Report fit or fit_transform whose data reach a later split in the same scope, or were split already."""
+        seen = set[ast.AST]()
+        for found in (*self._fitted(module), *_by_hand(module)):
+            if found.node not in seen:
+                seen.add(found.node)
+                yield found
+
+    def _fitted(self, module: SourceModule) -> Iterator[At]:
         for split in module.calls(*functions("splits at random")):
             fitted = [call for each in split.args for call in _fitted_behind(module, each)]
             for call in dict.fromkeys(fitted):
@@ -64,12 +73,16 @@ class StatisticsBeforeSplit(SourceCheck):
                         call,
                         f"This is fitted on all data; line {split.lineno} splits off the test data only afterwards.",
                     )
-        for call in module.method_calls("fit_transform", "random_split"):
-            if _is_scaler(module, call) and any(
-                _is_split(module, name) for name in _names(module, call) if name
-            ):
+        scaled = [call for call in module.method_calls("fit_transform", "fit") if _is_scaler(module, call)]
+        has_own = any("train" in (name or "") for call in scaled for name in _names(module, call))
+        splits = module.calls(*functions("splits at random"))
+        for call in scaled:
+            if any(_is_done_again(module, call, split) for split in splits):
+                continue
+            if has_own and not _is_fit_transform(call):
+                continue  # what is fitted on all data besides is for use afterwards
+            if any(_is_split(module, name) for name in _names(module, call) if name):
                 yield At(call, "This is fitted on all data, which are cut into two parts only afterwards.")
-        yield from _by_hand(module)
 
 
 def _is_done_again(module: SourceModule, fitted: ast.Call, split: ast.Call) -> bool:
@@ -92,7 +105,7 @@ def _by_hand(module: SourceModule) -> Iterator[At]:
     """Report the first mean or std of what is cut, or of what it was computed from."""
     seen: set[str] = set()
     for call in sorted(module.method_calls("mean", "std"), key=lambda each: each.lineno):
-        whole = dotted(call.func.value) if isinstance(call.func, ast.Attribute) else None
+        whole = _of_all_rows(module, call.func.value) if isinstance(call.func, ast.Attribute) else None
         if whole is None or whole in seen or not _is_over_rows(call) or not _normalises(module, call):
             continue
         if any(_is_split(module, name) for name in (whole, *_computed_from(module, whole))):
@@ -128,7 +141,11 @@ def _is_computed(module: SourceModule, value: ast.expr) -> bool:
 def _is_split(module: SourceModule, name: str) -> bool:
     """Tell whether `x_train, x_test = x[:s], x[s:]` cuts this name in two, or an index does whose parts take from it."""
     cuts = _cuts(module, name)
-    if any(cut.startswith(":") and f"{cut[1:]}:" in cuts["test"] for cut in cuts["train"]):
+    for cut in cuts["train"]:
+        if (cut.startswith(":") and f"{cut[1:]}:" in cuts["test"]) or f"~{cut}" in cuts["test"]:
+            return True
+    splits = module.calls(*functions("splits at random")) if "train" not in name.lower() else []
+    if any(_of_all_rows(module, each) == name for split in splits for each in split.args):
         return True
     taken = {
         each.slice.id
@@ -158,7 +175,12 @@ def _index_parts(module: SourceModule) -> Iterator[tuple[str, str]]:
 def _assignments(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
     """Yield each target of an assignment with its value."""
     for assignment in module.all(ast.Assign):
-        target, value = assignment.targets[0], assignment.value
+        yield from _pairs(assignment)
+
+
+def _pairs(statement: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    if isinstance(statement, ast.Assign):
+        target, value = statement.targets[0], statement.value
         if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
             yield from zip(target.elts, value.elts, strict=False)
         else:
@@ -166,26 +188,101 @@ def _assignments(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr]]:
 
 
 def _cuts(module: SourceModule, name: str) -> dict[str, set[str]]:
-    """Return the slices of a name that are kept for training, and for anything else."""
+    """Return what is kept of a name for training, and for anything else: slices, masks, and the rows that a part lacks."""
     found: dict[str, set[str]] = {"train": set(), "test": set()}
-    for part, cut in _assignments(module):
-        if isinstance(cut, ast.Subscript) and isinstance(cut.slice, ast.Slice) and dotted(cut.value) == name:
-            side = "train" if "train" in ast.unparse(part).lower() else "test"
-            found[side].add(ast.unparse(cut.slice))
+    for part, value in _assignments(module):
+        cut, side = _same_rows(value), "train" if "train" in ast.unparse(part).lower() else "test"
+        if isinstance(cut, ast.Subscript) and dotted(_same_rows(cut.value)) == name:
+            rows = cut.slice
+            if isinstance(rows, ast.UnaryOp) and isinstance(
+                rows.operand, ast.Call
+            ):  # ~df.index.isin(part.index)
+                rows = ast.UnaryOp(rows.op, *rows.operand.args[:1])
+            found[side] |= (
+                {ast.unparse(rows)} if isinstance(rows, (ast.Slice, ast.Name, ast.UnaryOp)) else set()
+            )
+        elif isinstance(cut, ast.Call) and dotted(cut.func) == f"{name}.sample":
+            found[side].add(f"{dotted(part)}.index")
+        elif isinstance(cut, ast.Call) and dotted(cut.func) == f"{name}.drop":
+            left = argument(cut, 0, "index")
+            found[side] |= {f"~{ast.unparse(left)}"} if left is not None else set()
     return found
+
+
+def _same_rows(node: ast.expr) -> ast.expr:
+    """Return what a frame's copy, array or way to its rows is of."""
+    while True:
+        made = node.func if isinstance(node, ast.Call) else node
+        if not (isinstance(made, ast.Attribute) and made.attr in _SAME_ROWS):
+            return node
+        node = made.value
+
+
+def _of_all_rows(module: SourceModule, node: ast.expr) -> str | None:
+    """Return the name of a table, of which all columns or some are taken."""
+    node = _same_rows(node)
+    return dotted(
+        _same_rows(node.value)
+        if isinstance(node, ast.Subscript) and _are_columns(module, node.slice)
+        else node
+    )
+
+
+def _are_columns(module: SourceModule, index: ast.expr) -> bool:
+    """Tell `["a", "b"]`, a name of such, `df.columns[1:]` and `:, 1:` from rows."""
+    if isinstance(index, ast.Tuple):
+        first = index.elts[0]
+        return isinstance(first, ast.Slice) and first.lower is None and first.upper is None
+    found = module.definitions(index) if isinstance(index, ast.Name) else [index]
+    return bool(found) and all(
+        each is not None
+        and (
+            isinstance(each, (ast.List, ast.ListComp))
+            or isinstance(constant(each), str)
+            or any(isinstance(part, ast.Attribute) and part.attr == "columns" for part in walk(each))
+        )
+        for each in found
+    )
 
 
 def _normalises(module: SourceModule, call: ast.Call) -> bool:
     """Tell whether the statistic is taken away from, or divides, something."""
-    statement = module.statement(call)
-    if isinstance(module.parents[call], ast.BinOp) and isinstance(module.parents[call].op, ast.Sub):  # type: ignore[attr-defined]
+    if _is_right_of(module, call, ast.Sub):
         return True
-    name = dotted(statement.targets[0]) if isinstance(statement, ast.Assign) else None
-    uses = module.reads(name) if name else []
-    return any(
-        isinstance(up := module.parents[use], ast.BinOp) and isinstance(up.op, (ast.Sub, ast.Div))
-        for use in uses
+    given = [target for target, value in _pairs(module.statement(call)) if call in walk(value)]
+    return any(_scales(module, use) for name in map(dotted, given) if name for use in module.reads(name))
+
+
+def _is_right_of(module: SourceModule, use: ast.expr, *operators: type[ast.operator]) -> bool:
+    """Tell `x - mean` and `x / std` from a rate's `1 - p` and `(1 - p) / p`, and from the squares that a variance sums."""
+    up = module.parents[use]
+    if not isinstance(up, ast.BinOp) or up.right is not use or not isinstance(up.op, operators):
+        return False
+    above = module.parents[up]
+    is_squared = isinstance(above, ast.BinOp) and isinstance(above.op, ast.Pow)
+    is_rate = constant(up.left) is not None or dotted(use) in {dotted(each) for each in walk(up.left)} - {
+        None
+    }
+    return not (is_squared or is_rate)
+
+
+def _scales(module: SourceModule, use: ast.expr, depth: int = 3) -> bool:
+    """Tell a number that is taken away, or divides: here, under another name, or in a function that is given it."""
+    up = module.parents[use]
+    if isinstance(up, ast.BinOp):
+        return _is_right_of(module, use, ast.Sub, ast.Div)
+    given = [target for target, value in _pairs(module.statement(use)) if value is use]
+    uses = [(module, each) for name in map(dotted, given) if name for each in module.reads(name)]
+    call = module.parents[up] if isinstance(up, ast.keyword) else up
+    function = (
+        module.functions.target(call) or module.functions.constructor(call)
+        if isinstance(call, ast.Call) and use is not call.func
+        else None
     )
+    if function is not None and isinstance(call, ast.Call):
+        home, names = module.home(function), parameters_given(function, call, use)
+        uses += [(home, each) for each in home.inside(function, ast.Name) if each.id in names]
+    return depth > 0 and any(_scales(home, each, depth - 1) for home, each in uses)
 
 
 def _is_scaler(module: SourceModule, call: ast.Call) -> bool:
@@ -205,9 +302,8 @@ def _names(module: SourceModule, call: ast.Call) -> set[str | None]:
     turned = [each for each in module.method_calls("transform") if dotted(each.func.value) == scaler]  # type: ignore[attr-defined]
     later = [module.statement(each) for each in turned if scaler is not None and _is_of_fitted(each, call)]
     targets = [*targets, *(name for each in later if isinstance(each, ast.Assign) for name in each.targets)]
-    return {
-        dotted(each.value if isinstance(each, ast.Subscript) else each) for each in (*targets, *call.args)
-    }
+    stored = {dotted(each.value if isinstance(each, ast.Subscript) else each) for each in targets}
+    return stored | {_of_all_rows(module, each) for each in call.args}
 
 
 def _is_of_fitted(turned: ast.Call, fitted: ast.Call) -> bool:

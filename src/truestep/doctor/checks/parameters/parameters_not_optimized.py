@@ -13,7 +13,7 @@ from truestep.doctor.runtime.history import ForwardCall, LossCall
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
-    from torch import nn
+    from torch import Tensor, nn
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
@@ -45,8 +45,8 @@ class ParametersNotOptimized(Watcher):
                 F.cross_entropy(net(x), y).backward()
                 opt.step()
 
-    Fix: give the optimizer model.parameters(), or freeze the rest with requires_grad_(False). A teacher or target is
-    applied under torch.no_grad().
+    Fix: give the optimizer these parameters too, those of a loss with weights of its own among them, or freeze them with
+    requires_grad_(False). A teacher or target is applied under torch.no_grad().
 
     Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/esrgan/esrgan.py:138;
     eriklindernoren/PyTorch-GAN 36d3c77e implementations/srgan/srgan.py:121.
@@ -106,7 +106,8 @@ class ParametersNotOptimized(Watcher):
         written_in = getattr(getattr(type(model).forward, "__code__", None), "co_filename", "")
         of_library = is_library_file(written_in) and not type(model).__module__.startswith("torch.nn.")
         loaded = any(part in history.loaded for part in parts)
-        copied = not any(_versions(model))  # an initialisation writes into its tensors
+        # an initialisation writes into its tensors, but for those that zeros() or ones() fill
+        copied = not any(_versions(model)) and not all(map(_is_constant, model.parameters()))
         return of_library or loaded or copied or any(id(part) in self.asked for part in parts)
 
     def _lost(self, history: WatchHistory, record: OptimizerRecord) -> bool:
@@ -117,3 +118,7 @@ class ParametersNotOptimized(Watcher):
 
 def _versions(model: nn.Module) -> list[int]:
     return [times_written(each) for each in model.parameters()]
+
+
+def _is_constant(parameter: Tensor) -> bool:
+    return parameter.numel() < 2 or bool((parameter == parameter.flatten()[0]).all())
