@@ -200,3 +200,27 @@ def ends_early(tmp_path, decide):
 def test_a_loop_that_a_method_has_ended_says_so(tmp_path, capsys, decide, is_told):
     ends_early(tmp_path, decide)
     assert ("if early.step(valid_loss): run.finish()" in capsys.readouterr().err) == is_told
+
+
+def test_what_stands_below_the_loop_is_done_where_it_failed_behind_finish(tmp_path):
+    """A save of the step that ended the run was gone on from, and the code below the inner loop was never run."""
+
+    def train(*, fails):
+        saving = ts.Saving(every_steps=1, background=False)
+        with ts.Run(tmp_path / "run", seed=0, quiet=True, progress=False, saving=saving) as run:
+            net = run.learner(nn.Linear(2, 1), lambda p: torch.optim.SGD(p, lr=0.1))
+            data = run.data(torch.ones(8, 2), batch_size=2)
+            for _ in run.epochs(2):
+                for batch in run.batches(data):
+                    net.update(lambda rows: net(rows).squeeze(1).square(), batch)
+                    if run.step == 2:
+                        run.finish()
+                if fails:
+                    raise RuntimeError("below the inner loop")
+                run.log(below=1.0)
+        return run.step, "below" in (tmp_path / "run" / "metrics.jsonl").read_text("utf-8")
+
+    with pytest.raises(RuntimeError, match="below the inner loop"):
+        train(fails=True)
+    assert train(fails=False) == (2, True)
+    assert train(fails=False) == (2, True)
