@@ -12,7 +12,8 @@ pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the other
 
 PAGE = Path(__file__).parents[2] / "docs" / "howto" / "lightning-and-trainer.md"
 SCRIPT = re.compile(
-    r"^<!--- run by \S+ -->\n```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```", re.MULTILINE | re.DOTALL
+    r"^<!--- run by \S+ -->\n```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```",
+    re.MULTILINE | re.DOTALL,
 )
 SCRIPTS = SCRIPT.findall(PAGE.read_text("utf-8"))
 
