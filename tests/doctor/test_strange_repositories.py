@@ -828,7 +828,7 @@ fit(args.both)
         ("if both and args.both:\n            loss = other(y).mean()\n            loss.backward()", []),
         ("if not both: print(y)\n        else: other(y).sum().backward()", []),
         ("if both: print(y)", [RISK]),
-        ("if both: other(net(x)).mean().backward()", []),
+        ("if both: other(net(x)).mean().backward()", [RISK]),
         ("pass", [RISK]),
     ],
 )

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.source.anew import is_made_anew_behind
 from truestep.doctor.source.behind import calls_with_graph, is_model
 from truestep.doctor.source.events import Path, Trace, TraceEvent
 from truestep.doctor.source.losses import loses_graph
@@ -89,7 +90,10 @@ def _is_carried_on(module: SourceModule, event: TraceEvent) -> bool:
 
 
 def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
-    """No other backward, grad or forward hook may follow it in its loop, or in an inner one it stands in."""
+    """No other backward, grad or forward hook may follow it in its loop, or in an inner one it stands in.
+
+    Those of graphs that are made behind it don't count.
+    """
     path = event.loop_path()
     inside = [
         each
@@ -101,7 +105,10 @@ def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:
         return False
     if _goes_through_earlier(module, event) if path else _is_called_again(module, trace):
         return False
-    return event is inside[-1] and not _goes_on_later(trace, event, path)
+    behind = inside[inside.index(event) + 1 :]
+    return all(is_made_anew_behind(module, event, each) for each in behind) and not _goes_on_later(
+        module, trace, event, path
+    )
 
 
 def _is_called_again(module: SourceModule, trace: Trace) -> bool:
@@ -123,18 +130,24 @@ def _goes_through_earlier(module: SourceModule, event: TraceEvent) -> bool:
     )
 
 
-def _goes_on_later(trace: Trace, event: TraceEvent, path: Path) -> bool:
-    """Tell whether what goes backward behind its loop in the same function may need the last graph."""
+def _goes_on_later(module: SourceModule, trace: Trace, event: TraceEvent, path: Path) -> bool:
+    """Tell whether what goes backward behind its loop in the same function needs the last graph.
+
+    It has no forward of its own, or it reads what the loop computed.
+    """
     later = trace.events[trace.order[event] + 1 :]
     behind = [each for each in later if each.kind in ("backward", "grad") and not each.inside(path)]
     return bool(path) and any(
         each.context is event.context
-        and (
-            not _has_forward_before(trace, each)
-            or getattr(each.node, "lineno", 0) > getattr(event.node, "lineno", 0)
-        )
+        and (not _has_forward_before(trace, each) or _reads_it(module, event, each))
         for each in behind
     )
+
+
+def _reads_it(module: SourceModule, event: TraceEvent, later: TraceEvent) -> bool:
+    """Tell `-critic(fake).mean()`, behind a loop that made `fake` and went backward through it."""
+    is_behind = getattr(later.node, "lineno", 0) > getattr(event.node, "lineno", 0)
+    return is_behind and not is_made_anew_behind(module, event, later)
 
 
 def _has_forward_before(trace: Trace, event: TraceEvent) -> bool:
