@@ -160,6 +160,7 @@ MANY_METHODS: dict[str, str] = {
 }
 # A file of doctor/source that one other file alone imports is a part of that file, or says here why it is not.
 ONE_IMPORTER = {
+    "anew": "what a value's graph is made of, asked for a place; with the check that asks one file of 230 lines and two matters",
     "blanks": "what a form with blanks is; with the check one file of 420 lines and two matters",
     "carried": "what one object carries into other functions; with resolving.py a class of 26 methods",
     "closed": "the closed world of what is never done, asked for every finding; applying.py asks it of the checks",
@@ -171,6 +172,7 @@ ONE_IMPORTER = {
     "once_for_each_batch": "which function is a step, and what outlives it; with the check one file of 390 lines and two matters",
     "project": "the files that are read together; tests and tools make one without reading anything",
     "replays": "a part of tracing.py, which would have 450 lines and more",
+    "scaled": "whether a loss or its gradients may be divided; with the check one file of 400 lines and two matters",
     "settings": "what settings are, by name and by maker; with kind_of.py one file of 220 lines and two matters",
     "tracing": "the walk itself; with entries.py one file of 530 lines",
     "unseen": "which functions nobody can follow; with closed.py one file of 430 lines",

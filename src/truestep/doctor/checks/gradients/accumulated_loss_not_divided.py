@@ -17,8 +17,7 @@ from truestep.doctor.source.accumulators import divisor_of, entered_by
 from truestep.doctor.source.events import TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.scaled import divides_gradients, is_scaled
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -26,13 +25,6 @@ if TYPE_CHECKING:
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
-_HOOKS = {
-    "_foreach_div_",
-    "_foreach_mul_",
-    "register_hook",
-    "register_post_accumulate_grad_hook",
-    "register_step_pre_hook",
-}
 MOST = 256  # backwards without a step that are followed
 WINDOWS = 3  # steps in a row, each of as many backwards
 _NOT_DIVIDED = "The loss of each micro-batch is not divided by their number"
@@ -79,9 +71,12 @@ class AccumulatedLossNotDivided(SourceCheck, Watcher):
                 backward = _accumulated(loop)
                 if backward is None or backward.receiver is None or _is_divided(loop, backward):
                     continue
-                if _may_divide(module, loop):
-                    yield Unsure(backward.node, "the loop has a product or a quotient, which may divide")
-                else:
+                if divides_gradients(module):
+                    continue
+                scaled = is_scaled(module, backward.receiver)
+                if scaled is None:
+                    yield Unsure(backward.node, "what the loss is made of can't be seen from here")
+                elif not scaled:
                     yield At(backward.node, f"{_NOT_DIVIDED}{_of_library(loop, backward)}", QUESTION)
 
     def __init__(self) -> None:
@@ -209,27 +204,6 @@ def _of_trainer(trainer: object, numbers: dict[str, Any]) -> str:
         "This model takes **kwargs, so num_items_in_batch is left to it, and its loss ignores that. Write "
         "`trainer.model_accepts_loss_kwargs = False` before trainer.train()."
     )
-
-
-def _may_divide(module: SourceModule, loop: TrainingLoop) -> bool:
-    """Tell a product, a quotient or a hook in what a loop runs: of the loss, its weights or its gradients."""
-
-    def run_by(each: ast.AST) -> list[ast.AST]:
-        home, found = module.home(each), list[ast.AST]()
-        for call in home.inside(each, ast.Call):
-            found += home.functions.all_called(call)
-            owner = home.classes.of(call.func) if len(call.args) > 1 else None  # a criterion, no network
-            found += [made] if (made := home.classes.method(owner, "forward")) is not None else []
-        return found
-
-    parts = (part for each in each_once([loop.node], run_by) for part in walk(each))
-    return bool(module.program.identifiers & _HOOKS) or any(map(_scales, parts))
-
-
-def _scales(node: ast.AST) -> bool:
-    if isinstance(node, (ast.BinOp, ast.AugAssign)):
-        return isinstance(node.op, (ast.Div, ast.Mult))
-    return isinstance(node, ast.Attribute) and node.attr in ("div", "mul", "div_", "mul_", "true_divide")
 
 
 def _is_divided(loop: TrainingLoop, backward: TraceEvent) -> bool:
