@@ -170,9 +170,10 @@ def _needs_whole_batches(module: SourceModule, loader: ast.Call) -> bool:
     size = _size_of(module, argument(loader, 1, "batch_size"))
     if size is None:
         return False
-    shapes = [
-        (file, each) for file in module.program.linked for each in [*file.all(ast.List), *file.all(ast.Tuple)]
-    ]
+    files = module.program.linked
+    shapes: list[tuple[SourceModule, ast.List | ast.Tuple]]
+    shapes = [(file, each) for file in files for each in file.all(ast.List)]
+    shapes += [(file, each) for file in files for each in file.all(ast.Tuple)]
     if any(
         each.elts and _size_of(file, each.elts[0]) == size and _is_shape(file, each) for file, each in shapes
     ):
