@@ -50,6 +50,10 @@ ONE_SIDE = [
     "opt_d.zero_grad()\n(D(real).mean() - D(fake.detach()).mean()).backward()\n"
     + APART.replace("bce(D(fake), ones)", "D(fake).mean()"),
     "opt_d.zero_grad()\n" + JUDGE.format(".detach()", "") + APART,
+    "opt_d.zero_grad()\n(F.softplus(-D(real)).mean() + F.softplus(D(fake.detach())).mean()).backward()\n"
+    + APART.replace("bce(D(fake), ones)", "F.softplus(-D(fake)).mean()"),
+    "opt_d.zero_grad()\nturned = -D(fake.detach())\n(D(real).relu().mean() + (1 - turned).relu().mean()).backward()\n"
+    + APART.replace("bce(D(fake), ones)", "(1 - D(fake)).mean()"),
     "opt_d.zero_grad()\n" + KEPT + APART,
     (
         "opt_d.zero_grad()\nbce(D(real) - D(fake.detach()), ones).backward()\nopt_d.step()\nopt_g.zero_grad()\n"

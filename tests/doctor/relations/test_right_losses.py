@@ -16,7 +16,7 @@ from .drawn import training
 
 SLOTS = ("source", "net", "around", "terms", "form", "precision", "batching", "augmentation")
 # habits whose examples mix by what they mean, or whose items the loss does not use
-ASKED = {"contrastive", "two_denominators", "codebook", "samples_with_names"}
+ASKED = {"contrastive", "two_denominators", "codebook", "samples_with_names", "hardest_rows"}
 # once accused: own denominators cut into micro-batches, a reward that no drawn action gets, weight norm over a weight that two
 # layers share, a codebook's averages before similarities, labels that similarities leave unused
 ONCE_ACCUSED = {17, 70, 86, 116, 142}

@@ -79,9 +79,9 @@ def is_meant(call: RowSums, following: Sequence[RowSums]) -> bool:
     if call.operation in RANKS:
         return all(size == 1 for size in call.shape[1:])
     if meaning == _COMPARES:
-        return not any(each.operation in PRODUCTS for each in _derived(call, following) if each is not call)
+        return not any(each.operation in PRODUCTS for each in derived(call, following) if each is not call)
     if meaning == _NORMALISES and not call.with_graph:
-        meets = next((each for each in _derived(call, following) if each.with_graph), None)
+        meets = next((each for each in derived(call, following) if each.with_graph), None)
         return meets is not None and meets.operation in _WEIGHS
     return False
 
@@ -92,7 +92,7 @@ def _is_of_itself(call: RowSums) -> bool:
     return call.of_itself and call.shape[:2] == (size, size)
 
 
-def _derived(call: RowSums, following: Sequence[RowSums]) -> list[RowSums]:
+def derived(call: RowSums, following: Sequence[RowSums]) -> list[RowSums]:
     """Return the calls that are given what a call made, or what was made of that, in their order."""
     made, found = {call.made}, []
     for each in following:

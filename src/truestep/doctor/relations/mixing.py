@@ -18,7 +18,15 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from truestep.core.frames import is_library_file
-from truestep.doctor.relations.meanings import PRODUCTS, RANKS, RATIO, RowSums, is_meant, meaning_of_mixing
+from truestep.doctor.relations.meanings import (
+    PRODUCTS,
+    RANKS,
+    RATIO,
+    RowSums,
+    derived,
+    is_meant,
+    meaning_of_mixing,
+)
 from truestep.doctor.relations.numbers_flow import NumbersFlow
 
 _MOST_CALLS = 4000
@@ -182,16 +190,20 @@ def first_mixing(before: Sequence[RowSums], after: Sequence[RowSums], row: int) 
         row: which one was changed.
     """
     ratio, changed = None, set[int]()  # the memory of totals that the example changed
+    ranked = -1  # the call that ranks the examples
     count = next((len(sums) // rows for each in before for rows, sums in each.sums), 0)
     for number, (first, second) in enumerate(zip(before, after, strict=False)):
         if (first.operation, first.shape) != (second.operation, second.shape):
             return None  # from here on other operations are called
         if first.sums and _is_mixed(first, second, row):
             found = _mixing_in(first, meaning_of_mixing(first), is_meant(first, before[number + 1 :]))
-            return found if ratio is None or found.meaning is None else ratio
+            chosen = derived(before[ranked], before[ranked + 1 : number + 1]) if ranked >= 0 else []
+            is_chosen = any(each is first for each in chosen)
+            return found if ratio is None or (found.meaning is None and not is_chosen) else ratio
         changed.discard(first.made)
         if first.total != second.total:
-            ratio = ratio or _mixing_of_totals(first, changed, count)
+            if ratio is None and (ratio := _mixing_of_totals(first, changed, count)) is not None:
+                ranked = number if ratio.is_meant else -1
             changed.add(first.made)
     return ratio
 

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
+from truestep.doctor.library.operations import SAME_NUMBERS
 from truestep.doctor.source.actions import CLEAR
 from truestep.doctor.source.adversaries import crossed_optimizers, gan_role_in_source
 from truestep.doctor.source.behind import calls_with_graph
@@ -16,6 +17,7 @@ from truestep.doctor.source.names import dotted, last_part, method_of
 from truestep.doctor.source.values import behind, seen_through
 
 _MOST_NAMES = 4  # that a loss goes by
+_AS_GIVEN = SAME_NUMBERS | {"sigmoid"}  # where it is larger, the answer is
 _FREEZES = re.compile(r"requires_grad_?\b.{0,40}\bFalse|toggle")  # a side, while the other one trains
 
 
@@ -166,13 +168,23 @@ def _pushes(
             yield _label(module, target), sign
 
 
-def _answers(module: SourceModule, answer: ast.expr) -> bool:
-    """Tell the discriminator's answer to generated data alone, with their graph or without."""
-    judged = {id(each): each for each in behind(module, answer) if _side(module, each) == "discriminator"}
-    only = next(iter(judged.values())) if len(judged) == 1 else None
-    return only is not None and any(
-        _side(module, each) == "generator" for part in only.args for each in behind(module, part)
-    )
+def _answers(module: SourceModule, answer: ast.expr, depth: int = 0) -> bool:
+    """Tell the discriminator's answer to generated data alone, with their graph or without, and no function that turns it."""
+    match answer:
+        case ast.Name() if depth < _MOST_NAMES:
+            values = [each for each in module.definitions(answer) if each is not None]
+            return bool(values) and all(_answers(module, each, depth + 1) for each in values)
+        case ast.Subscript(value=whole):
+            return _answers(module, whole, depth)
+        case ast.Call() if _side(module, answer) == "discriminator":
+            return any(
+                _side(module, each) == "generator" for part in answer.args for each in behind(module, part)
+            )
+        case ast.Call(args=args) if method_of(answer) in _AS_GIVEN:
+            is_function = (module.qualify(answer.func) or "").startswith("torch.")
+            given = args[0] if is_function and args else getattr(answer.func, "value", None)
+            return given is not None and _answers(module, given, depth)
+    return False
 
 
 def _label(module: SourceModule, target: ast.expr) -> str:
