@@ -19,7 +19,7 @@ from torch import nn
 
 import truestep as ts
 from truestep.engine.processes import world
-from truestep.run import agreement
+from truestep.run import agreement, together
 
 COLLECTIVES = (
     "all_reduce",
@@ -159,6 +159,9 @@ def counted(counts, folder, number, *, others_differ, strategy="auto"):
 def main(folder, numbers, **options):
     # Neither is a matter of steps: the ranks agree about once a second, and whoever waits looks for a failure twice in it.
     agreement.SECONDS_BETWEEN, world.POLL = 1e9, timedelta(minutes=10)
+    # where another rank begins half a second late, the offer is asked for once more: a matter of time
+    come = together._comes
+    together._comes = lambda store, key, _, *others: come(store, key, 60, *others)
     counts, before, asked = Counts(), dict(os.environ), note_sockets()
     options = {"others_differ": True, **options}
     found = {number: counted(counts, folder / f"run{number}", number, **options) for number in numbers}

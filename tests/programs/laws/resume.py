@@ -71,7 +71,7 @@ def moments(
     begun = 0  # the batch that the process goes on with, or a few behind it
     numbers = [late_batch(drawn, calls) for _ in ways]
     if behind_place:  # behind the last one no place is needed, and early in an epoch none is known
-        numbers[0] = batches_of(calls, calls[numbers[0]][0])[-2]
+        numbers[0] = batches_of(calls, calls[numbers[0]][0])[-2:][0]
     for number, way in zip(sorted(numbers), ways, strict=True):
         if drawn.random() < 0.1:
             yield f"{drawn.randrange(1, MOST_BEFORE if way in SIGNALS else 10)} {way} early"
