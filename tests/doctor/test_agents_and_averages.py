@@ -326,7 +326,7 @@ CASES = {
     "DATA020": texts(LOOP, LEARNED, MEASURED),
     "GRAD020": texts(GAN, BOTH_SIDES, ONE_SIDE),
     "LOSS061": [*texts(LEARN, NO_END, WITH_END), *texts(ACT, LIMITS, ENDS), (NO_ACTION, False)],
-    "DATA043": [
+    "DATA044": [
         *texts(ACT, ONE_OBJECT, OBJECTS),
         (WALK + filled(ACT, KEEP), True),
         (WALK.replace("self.o[:] = 0", "self.o += 1") + filled(ACT, "item = [o, a, r, n]\nbuf.append(item)"), True),

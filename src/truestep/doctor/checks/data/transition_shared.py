@@ -41,7 +41,7 @@ class TransitionShared(SourceCheck):
     Evidence: two of twenty mistakes of reinforcement learning that a user wrote for a trial.
     """
 
-    code = "DATA043"
+    code = "DATA044"
     is_preview = True
     words = (".step(",)
 
