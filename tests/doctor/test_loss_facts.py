@@ -83,6 +83,10 @@ WITHOUT_GRADIENT = {
         loss = ce + slope.norm()""",
 }
 WITH_GRADIENT = {
+    "a penalty over all weights, of which some are frozen": """
+        for weight in list(net.parameters())[1::2]:
+            weight.requires_grad_(False)
+        loss = ce + 1e-3 * sum(weight.square().sum() for weight in net.parameters())""",
     "a slope with its graph in the loss of each example": """
         probe = x.detach().requires_grad_()
         slope, = torch.autograd.grad(net(probe).sum(), probe, create_graph=True)

@@ -62,7 +62,8 @@ class WatchedOrigin:
     before: tuple[WatchedOrigin, ...] = ()
     depth: int = 0
     cuts: bool = False  # it was given something that carries a graph, and its result carries none
-    weights_of: frozenset[int] = frozenset()  # the optimizers whose weights it was made of, by identity
+    # the optimizers whose weights it was made of, but for frozen ones, by identity
+    weights_of: frozenset[int] = frozenset()
     is_learned: bool = False  # made of what a model gave, in this step or before
 
     @property

@@ -254,9 +254,11 @@ class Recorder:
         path, line = watched_user_line(3)
         made_of = self.history.origins.before(given)
         weights_of = frozenset(
-            {self.steps.holders[id(each)] for each in given if id(each) in self.steps.holders}.union(
-                *(each.weights_of for each in made_of)
-            )
+            {
+                self.steps.holders[id(each)]
+                for each in given
+                if id(each) in self.steps.holders and each.requires_grad
+            }.union(*(each.weights_of for each in made_of))
         )
         before = tuple(each for each in made_of if each.depth < MAX_DEPTH)
         depth = 1 + max((each.depth for each in before), default=0)
