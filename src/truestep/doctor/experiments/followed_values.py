@@ -135,8 +135,10 @@ class FollowedValues(StepFollower):
 
 
 def _numbers_told(name: str, value: Tensor) -> str | None:
-    """Return what tells the numbers of data that an operation made; None for what is large."""
+    """Return what tells the numbers of data that an operation made; None for what is large, or stands for many rows in `vmap`."""
     if value.numel() > _MOST_NUMBERS or value.layout is not torch.strided:
+        return None
+    if torch._C._functorch.is_functorch_wrapped_tensor(value):
         return None
     numbers = value.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
     return f"{name} {tuple(value.shape)} {hashlib.sha256(numbers).hexdigest()}"
