@@ -39,6 +39,8 @@ def drawn_habits(number):
     return [each.name for each in chosen]
 
 
+# torch says so in the plain loop, too
+@pytest.mark.filterwarnings("ignore:Full backward hook is firing")
 @pytest.mark.sliced(4)
 @pytest.mark.parametrize(
     "number",
