@@ -108,3 +108,17 @@ def test_what_is_trained_otherwise_or_moves_nothing_is_silent(name):
 def test_a_layer_that_stays_as_it_was_made_is_asked_of(name):
     (found,) = watched_loop(*FAULTY[name]).findings
     assert found.evidence["layer"] == "other"
+
+
+@pytest.mark.parametrize(
+    ("loss", "asked"),
+    [
+        ("F.cross_entropy(net(x).detach().requires_grad_(), y)", True),
+        ("(F.cross_entropy(net(x), y, reduction='none') * 0).sum()", False),
+        ("(x.requires_grad_() * 2).square().mean()", False),
+    ],
+    ids=["all of it is cut off", "no example counts", "of data alone"],
+)
+def test_a_step_in_which_nothing_gets_a_gradient_is_asked_of_where_its_weights_move_the_loss(loss, asked):
+    watch = watched_loop("opt = torch.optim.SGD(net.parameters(), lr=0.1)", "", loss, "")
+    assert [each.code for each in watch.findings] == ["REL017"] * asked

@@ -44,12 +44,18 @@ def moves_of_still_layers(experiment: "StepExperiment") -> Iterator[tuple[str, f
             yield names[0].rpartition(".")[0] or names[0], moved
 
 
+def gets_no_gradient(experiment: "StepExperiment") -> bool:
+    """Tell the steps of a single optimizer of whose parameters none gets a gradient, not even zeros."""
+    given = experiment.base.gradients().values()
+    return len(experiment.plan.optimizers) == 1 and all(each is None for each in given)
+
+
 def _still_layers(experiment: "StepExperiment", number: int) -> Mapping[str, Sequence[str]]:
     """Return the layers of a step's optimizer none of whose parameters got a gradient, or ever had one."""
     parameters = experiment.plan.parameters
     given = experiment.own_gradients(experiment.base.steps[number])
     trained = Counter(parameters[name].shape for name, each in given.items() if each is not None)
-    if not trained:
+    if not trained and not gets_no_gradient(experiment):  # it is another optimizer's turn
         return {}
     still, layers = {}, dict[str, list[str]]()
     for name in given:

@@ -40,10 +40,11 @@ class MovesWithoutGradient(StepRelation):
 
     def try_out(self, experiment: StepExperiment) -> Iterator[BrokenRelation]:
         """Move layers without a gradient, and look at the loss."""
-        from truestep.doctor.experiments.still_layers import moves_of_still_layers
+        from truestep.doctor.experiments.still_layers import gets_no_gradient, moves_of_still_layers
 
         assert experiment.tolerance
-        experiment.demand_effect()
+        if not gets_no_gradient(experiment):
+            experiment.demand_effect()
         for layer, moved in moves_of_still_layers(experiment):
             message = (
                 f"{layer} is held by an optimizer and has no gradient in its step, though the loss changes by {moved:.2%} where "
