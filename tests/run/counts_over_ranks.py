@@ -18,7 +18,7 @@ import torch.distributed as dist
 from torch import nn
 
 import truestep as ts
-from truestep.engine.processes import world
+from truestep.engine.processes import stuck, world
 from truestep.run import agreement, together
 
 COLLECTIVES = (
@@ -157,8 +157,9 @@ def counted(counts, folder, number, *, others_differ, strategy="auto"):
 
 
 def main(folder, numbers, **options):
-    # Neither is a matter of steps: the ranks agree about once a second, and whoever waits looks for a failure twice in it.
-    agreement.SECONDS_BETWEEN, world.POLL = 1e9, timedelta(minutes=10)
+    # None is a matter of steps: the ranks agree about once a second, whoever waits looks for a failure twice in it, and a thread
+    # looks once whether the others have gone on while this rank is in a call of torch's.
+    agreement.SECONDS_BETWEEN, world.POLL, stuck._LOOK_SECONDS = 1e9, timedelta(minutes=10), 1e6
     # where another rank begins half a second late, the offer is asked for once more: a matter of time
     come = together._comes
     together._comes = lambda store, key, _, *others: come(store, key, 60, *others)
