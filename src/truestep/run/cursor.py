@@ -268,7 +268,7 @@ class RunCursor:
     def refuse_updates_behind(self) -> None:
         """Raise an OptionError before an update behind a loop that gave nothing, where the checkpoint holds it already."""
         count, step = self.restored_behind
-        if self.is_behind_a_loop and count and self.step == step:
+        if count and self.step == step and self.is_behind_a_loop:
             self.has_refused = True
             loop = self.is_over or f"run.epochs({self.num_epochs})"
             raise OptionError(

@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """That the ranks of a run are alike: the same code, options and weights at the start, the same weights at every save."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import torch
@@ -73,18 +73,14 @@ def _sum(weight: torch.Tensor) -> torch.Tensor:
 @torch.no_grad()
 def tracked_marks(tracked: Mapping[str, Any]) -> dict[str, str | None]:
     """Return what tells each object's state from others; of large tensors the sums, since a state may have gigabytes."""
-    return {
-        name: run_state_digest([map_tree_leaves(_sum_if_large, state)]) for name, state in tracked.items()
-    }
+    return {name: _mark(state) for name, state in tracked.items()}
 
 
 @torch.no_grad()
 def extra_state_marks(context: LearnerContext) -> dict[str, str | None]:
     """Return what tells each learner's extra states, one of each module that gives some, from others."""
     return {
-        f"{path or 'the module'} of {name!r}": run_state_digest(
-            [map_tree_leaves(_sum_if_large, part.get_extra_state())]
-        )
+        f"{path or 'the module'} of {name!r}": _mark(part.get_extra_state())
         for name, learner in context.learners.items()
         for path, part in learner.module.named_modules()
         if type(part).get_extra_state is not torch.nn.Module.get_extra_state
@@ -93,15 +89,25 @@ def extra_state_marks(context: LearnerContext) -> dict[str, str | None]:
 
 def check_extra_states(everybody: list[dict[str, str | None]]) -> None:
     """Raise a RankError that names the first extra state which is not the same on all ranks, and the rank."""
+    for name, rank in _unlike_rank_0(everybody):
+        raise RankError(
+            f"The extra state of {name}, which its get_extra_state() gives, is another on rank {rank} than on rank 0. A "
+            "checkpoint keeps rank 0's, for all, so a run that goes on would be another training. Make it of what all ranks have: "
+            "run.step for a count, as a rank without an example of the batch need not call the module, and ts.gather(rows) for "
+            "what is read from rows."
+        )
+
+
+def _unlike_rank_0(everybody: list[dict[str, Any]]) -> Iterator[tuple[str, int]]:
+    """Yield each name under which a rank has something else than rank 0, with the rank."""
     for rank, mine in enumerate(everybody):
         for name, first in everybody[0].items():
             if mine.get(name) != first:
-                raise RankError(
-                    f"The extra state of {name}, which its get_extra_state() gives, is another on rank {rank} than on rank 0. A "
-                    "checkpoint keeps rank 0's, for all, so a run that goes on would be another training. Make it of what all "
-                    "ranks have: run.step for a count, as a rank without an example of the batch need not call the module, and "
-                    "ts.gather(rows) for what is read from rows."
-                )
+                yield name, rank
+
+
+def _mark(state: Any) -> str | None:
+    return run_state_digest([map_tree_leaves(_sum_if_large, state)])
 
 
 def _sum_if_large(leaf: Any) -> Any:
@@ -110,15 +116,13 @@ def _sum_if_large(leaf: Any) -> Any:
 
 def check_tracked(everybody: list[dict[str, str | None]]) -> None:
     """Raise a RankError that names the first tracked object whose state is not the same on all ranks, and the rank."""
-    for rank, mine in enumerate(everybody):
-        for name, first in everybody[0].items():
-            if mine.get(name) != first:
-                raise RankError(
-                    f"The state of what is tracked as {name!r} is another on rank {rank} than on rank 0. A checkpoint keeps rank "
-                    "0's, for all, so a run that goes on would be another training. If each process has one of its own (an "
-                    f"environment, a buffer of its rows), write run.track(per_rank=True, {name}=...). Else give it the same "
-                    "values on all ranks: ts.gather(rows) returns the rows of all."
-                )
+    for name, rank in _unlike_rank_0(everybody):
+        raise RankError(
+            f"The state of what is tracked as {name!r} is another on rank {rank} than on rank 0. A checkpoint keeps rank 0's, for "
+            "all, so a run that goes on would be another training. If each process has one of its own (an environment, a buffer "
+            f"of its rows), write run.track(per_rank=True, {name}=...). Else give it the same values on all ranks: ts.gather(rows) "
+            "returns the rows of all."
+        )
 
 
 @torch.no_grad()
@@ -174,13 +178,12 @@ def _number_text(value: Any) -> str | None:
 
 def check_run_switches(everybody: list[dict[str, Any]]) -> None:
     """Raise a RankError that names the first switch which is not the same on all ranks, and the rank."""
-    for rank, mine in enumerate(everybody):
-        for what, first in everybody[0].items():
-            if mine.get(what) != first:
-                raise RankError(
-                    f"The ranks don't train the same: {what} is {first} on rank 0 and {mine.get(what)} on rank {rank}. Set it "
-                    "on all ranks alike, not under `if run.is_main:`; a checkpoint keeps what rank 0 has, so nothing was saved."
-                )
+    for what, rank in _unlike_rank_0(everybody):
+        raise RankError(
+            f"The ranks don't train the same: {what} is {everybody[0][what]} on rank 0 and {everybody[rank].get(what)} on rank "
+            f"{rank}. Set it on all ranks alike, not under `if run.is_main:`; a checkpoint keeps what rank 0 has, so nothing was "
+            "saved."
+        )
 
 
 def check_run_weights(context: LearnerContext, everybody: list[dict[str, list[float]]]) -> None:

@@ -211,11 +211,10 @@ class RunSession:
     def _save_or_stop(self, stream: StreamCursor, asked: LoopWishes) -> None:
         """Do what is asked for if a run could go on from here; else it waits for a moment where one can."""
         cursor = self._run.cursor
-        resumable = self._moments.is_between_batches_of(stream)
-        if (
+        # of a run that is finished within an epoch, what stands below the inner loop would not be done any more
+        resumable = self._moments.is_between_batches_of(stream) and not (
             cursor.finished and cursor.in_epoch_body
-        ):  # what stands below the inner loop would not be done any more
-            resumable = False
+        )
         # Reading ahead costs a batch, so whether this one was the last is asked only if something is to be saved.
         only_if = stream.has_more if stream.is_open_ended else None
         if asked.signal:

@@ -163,8 +163,9 @@ class TrainingCourse:
 
     def steps_from_memory(self) -> bool:
         """Whether at least the third step in a row was made just now that no loader handed over a batch for."""
-        least = STEP_PLACES[0] if self.turn else _STEP_ALONE_AT_LAST
-        return self._steps_alone >= least and not self._has_looked_at_memory
+        if self._has_looked_at_memory:
+            return False
+        return self._steps_alone >= (STEP_PLACES[0] if self.turn else _STEP_ALONE_AT_LAST)
 
     def looks_at_memory(self) -> None:
         """Note that a batch in memory is looked for: once in a training."""
@@ -172,8 +173,9 @@ class TrainingCourse:
 
     def is_step_alone(self) -> bool:
         """Whether a step was made just now from which one may go on to the next, whatever its batch is: once in a training."""
-        least = _STEP_ALONE if self.turn else _STEP_ALONE_AT_LAST
-        return self._num_steps_made >= least and not self._has_looked_at_step
+        if self._has_looked_at_step:
+            return False
+        return self._num_steps_made >= (_STEP_ALONE if self.turn else _STEP_ALONE_AT_LAST)
 
     def looks_at_step(self) -> None:
         """Note that one was gone on from."""

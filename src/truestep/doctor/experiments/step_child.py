@@ -342,15 +342,13 @@ class StepChild:
         if gradients is None or are_others or self._counts is not None:
             # others were put there since the backward, as those of a worker's copy of the model, or they were divided
             gradients = sampled_gradients(self._plan.parameters)
-        held = {id(each) for group in optimizer.param_groups for each in group["params"]}
-        own = {name for name, each in self._plan.parameters.items() if id(each) in held}
         number = next((i for i, each in enumerate(self._plan.optimizers) if each is optimizer), -1)
         first = self._first_use.step() if self._first_use is not None else ()
         step = StepSeen(number, self._losses, gradients, *first)
         if not step.losses and self._life.seen.steps:  # one loss for several optimizers
             before = vars(self._life.seen.steps[-1])
             step = StepSeen(**{**before, "optimizer": number, "gradients": gradients, "shares_losses": True})
-        if not own:  # one that trains something else
+        if not self._plan.knows(optimizer):
             return
         self._life.seen.overwritten += [
             name

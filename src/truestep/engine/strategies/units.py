@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
 from truestep.core.errors import LossError, RankError
+from truestep.core.tensor_bytes import times_written
 from truestep.engine.batches import map_batch_tensors
 from truestep.engine.gradient_hooks import when_accumulated
 from truestep.engine.processes.shards import is_divided_over_ranks
@@ -159,7 +160,7 @@ class FsdpUnitCalls:
             self._unhooked[unit] = [(name, each) for name, each in named if not is_divided_over_ranks(each)]
             self._whole |= {id(each) for _, each in self._unhooked[unit]}
             self._written[unit] = [(name, each, 0) for name, each in self._unhooked[unit]]
-        self._written[unit] = [(name, each, _writes(each)) for name, each, _ in self._written[unit]]
+        self._written[unit] = [(name, each, times_written(each)) for name, each, _ in self._written[unit]]
         for name, parameter in self._unhooked[unit]:
             if parameter.requires_grad:
                 when_accumulated(parameter, self._use, name)
@@ -171,7 +172,7 @@ class FsdpUnitCalls:
     def _returned(self, unit: nn.Module, tag: int, output: Any) -> Any:
         """Return an output without views that says when a backward comes to it; raise where the call wrote to its weights."""
         for name, parameter, before in self._written[unit]:
-            if _writes(parameter) != before:
+            if times_written(parameter) != before:
                 raise LossError(_WRITTEN_TO.format(name=name))
         if not torch.is_grad_enabled():
             return output
@@ -225,11 +226,6 @@ _OTHER_LAYERS = (
     "detach() on some ranks. Make the choice the same on all ranks (draw it with ts.rand(())), or use "
     'strategy="ddp".'
 )
-
-
-def _writes(weight: Tensor) -> int:
-    """Return how often a tensor was written to, as far as torch counts it."""
-    return 0 if weight.is_inference() else weight._version
 
 
 def _without_views(output: Any) -> Any:

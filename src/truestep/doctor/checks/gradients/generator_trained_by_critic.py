@@ -86,8 +86,8 @@ def _is_stepped_on(trace: Trace, backward: TraceEvent, side: str) -> bool:
     around = backward.path[: next((i + 1 for i, each in enumerate(backward.path) if each.kind == "loop"), 0)]
     events = trace.within(around, "step", "zero_grad")
     at = trace.order[backward]
-    behind = sorted(events, key=lambda each: (trace.order[each] < at, trace.order[each]))
-    sides = [(each, gan_role_in_source(each.subject)) for each in behind]
+    later = sorted(events, key=lambda each: (trace.order[each] < at, trace.order[each]))
+    sides = [(each, gan_role_in_source(each.subject)) for each in later]
     first = next((each for each, own in sides if own in (side, None)), None)
     return first is not None and first.kind != "zero_grad" and gan_role_in_source(first.subject) == side
 
