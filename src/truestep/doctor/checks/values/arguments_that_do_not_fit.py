@@ -166,14 +166,19 @@ def _may_be_replaced(module: SourceModule, call: ast.Call) -> bool:
 
 def _is_patched(module: SourceModule, call: ast.Call) -> bool:
     """Tell `patch.object(trainer, "train")`, `monkeypatch.setattr(helpers, "load", fake)` and `patch("app.load")` of its name."""
-    name = last_part(call.func)
+    key = (_is_patched, module.tree)
+    if key not in module.remembered:
+        module.remembered[key] = {*_patched_names(module)}
+    names: set[str] = module.remembered[key]
+    return last_part(call.func) in names
+
+
+def _patched_names(module: SourceModule) -> Iterator[str]:
     for each in module.all(ast.Call):
-        made = ast.unparse(each.func) if any(isinstance(constant(one), str) for one in each.args[:2]) else ""
+        texts = [text for one in each.args[:2] if isinstance(text := constant(one), str)]
+        made = ast.unparse(each.func) if texts else ""
         if "patch" in made or made.endswith("setattr"):
-            texts = [text for one in each.args[:2] if isinstance(text := constant(one), str)]
-            if any(text.rpartition(".")[2] == name for text in texts):
-                return True
-    return False
+            yield from (text.rpartition(".")[2] for text in texts)
 
 
 def _stands_for_call(module: SourceModule, name: ast.expr) -> bool:
