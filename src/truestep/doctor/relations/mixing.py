@@ -28,6 +28,7 @@ from truestep.doctor.relations.meanings import (
     meaning_of_mixing,
 )
 from truestep.doctor.relations.numbers_flow import NumbersFlow
+from truestep.doctor.runtime.passage import memory_of
 
 _MOST_CALLS = 4000
 _MOST_NUMBERS = 4_000_000
@@ -114,12 +115,12 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
             name = func.overloadpacket.__name__.strip("_")
             tensors = [each for each in args if isinstance(each, Tensor)]
             # two forms of one tensor, as of all its numbers less each other, are one
-            forms = {_memory(each): each for each in tensors}
+            forms = {memory_of(each): each for each in tensors}
             given, sums = tuple(tuple(each.shape) for each in forms.values()), self._sums(kept)
             total = None if sums else self._total(kept)
             self.calls.append(
                 RowSums(
-                    *(name, place, layer, tuple(kept.shape), given, tuple(forms), _memory(kept)),
+                    *(name, place, layer, tuple(kept.shape), given, tuple(forms), memory_of(kept)),
                     *(any(each.requires_grad for each in tensors), _are_one(tensors), len(self.calls)),
                     *(total, sums),
                 )
@@ -167,15 +168,10 @@ class RowRecord(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return self._weights[:size]
 
 
-def _memory(tensor: Tensor) -> int:
-    """Return what tells whether two tensors are forms of one."""
-    return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
-
-
 def _are_one(tensors: Sequence[Tensor]) -> bool:
     """Tell whether tensors are forms of one, number for number: two columns of a table are not."""
     strided = [each for each in tensors if each.layout is torch.strided]
-    forms = {(_memory(each), each.storage_offset(), each.numel()) for each in strided}
+    forms = {(memory_of(each), each.storage_offset(), each.numel()) for each in strided}
     return len(forms) == 1 < len(strided) == len(tensors)
 
 

@@ -100,7 +100,7 @@ class ProbePassage:
         carried = carried.detach().clone() if carried is not None else None
         for each in (result,) if isinstance(result, Tensor) else result:
             if any(each is one for one in given) and name not in _HAND_THROUGH:
-                self._written.add(_memory(each))
+                self._written.add(memory_of(each))
             if isinstance(each, Tensor) and is_plain_watched_tensor(each) and self._bytes <= MOST_BYTES:
                 kept = each.detach().clone() if any(each is one for one in given) else each.detach()
                 self._bytes += each.nbytes
@@ -113,11 +113,11 @@ class ProbePassage:
 
     def _is_left(self, given: Tensor) -> bool:
         """Whether a tensor holds what the passage before left there."""
-        return bool(self._left) and _memory(given) in self._left - self._written
+        return bool(self._left) and memory_of(given) in self._left - self._written
 
     def written(self) -> frozenset[int]:
         """Return the memory that operations of this passage made or wrote to."""
-        return frozenset(_memory(each) for each in self._alive)
+        return frozenset(memory_of(each) for each in self._alive)
 
     @property
     def is_whole(self) -> bool:
@@ -171,6 +171,6 @@ def aligned_steps(passages: list[ProbePassage], output: int = 0) -> list[tuple[P
     return found if base.is_whole and others else []
 
 
-def _memory(tensor: Tensor) -> int:
+def memory_of(tensor: Tensor) -> int:
     """Return what tells whether two tensors are forms of one."""
     return tensor.untyped_storage()._cdata if tensor.layout is torch.strided else id(tensor)
