@@ -521,10 +521,10 @@ print(correct / (len(test_loader) * batch_size))
 
 @pytest.mark.parametrize("text", FULL_BATCHES.values(), ids=FULL_BATCHES)
 def test_batches_of_one_or_of_all_are_full(text):
-    assert not told("EVAL036", HEAD + "from torch.utils.data import TensorDataset\n" + text)
+    assert not told("EVAL043", HEAD + "from torch.utils.data import TensorDataset\n" + text)
     eight = text.replace("len(test)", "8").replace("X.shape[0]", "8")
     if eight != text and "def " not in text:
-        assert loud("EVAL036", HEAD + "from torch.utils.data import TensorDataset\n" + eight)
+        assert loud("EVAL043", HEAD + "from torch.utils.data import TensorDataset\n" + eight)
 
 
 VIEWED = {

@@ -192,7 +192,7 @@ def test_asking_for_what_no_row_does_is_a_mistake():
 MOST_NAMES = 3  # of a library, in one display of a check
 # Knowledge of one check alone: what replaces what, which options each class has.
 OWN_TABLES = {
-    "checks/deprecated/cuda_amp.py",  # the old name and the new
+    "checks/deprecated/deprecated_call.py",  # the old name and the new
     "checks/loss/logarithm_of_zero.py",  # what lies between -1 and 1, and what makes a limit of -inf
     "checks/repeatability/backend_attribute_invented.py",  # every switch that a backend has
 }

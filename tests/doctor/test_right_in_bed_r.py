@@ -529,7 +529,7 @@ def test_a_graph_that_a_function_lets_go_of(lines: str, severity: Severity) -> N
     assert told("GRAD011", code) == [severity]
 
 
-# ── DATA038, VALUE014, SEED002: what changes nothing ──────────────────────────────────────────
+# ── DATA019, VALUE014, SEED002: what changes nothing ──────────────────────────────────────────
 
 PARTS = """
 from torch.utils.data import random_split
@@ -551,7 +551,7 @@ SET_TRAIN, SET_VAL = "train_set.dataset.transform = t_train", "val_set.dataset.t
     ],
 )
 def test_a_transform_that_the_next_line_replaces(lines: str, num_told: int) -> None:
-    assert told("DATA038", PARTS.replace("LINES", lines)) == [BUG] * num_told
+    assert told("DATA019", PARTS.replace("LINES", lines)) == [BUG] * num_told
 
 
 @pytest.mark.parametrize(

@@ -555,7 +555,7 @@ def test_batches_that_are_looked_at(line: str, before: str, severities: list[Sev
     assert told("DATA002", LOOKED_AT.replace("LINE", line).replace("SET", before)) == severities
 
 
-# ── LOSS011: a figure; DATA010: sequences that nothing reads; SCHED002: commented out; PARAM038 ──
+# ── LOSS011: a figure; SCHED002: commented out; PARAM038 ──
 
 ENTROPY = """
 net = nn.Linear(4, 4)
@@ -579,31 +579,6 @@ for x, y in train_loader:
 )
 def test_logarithm_of_a_figure(line: str, severities: list[Severity]) -> None:
     assert told("LOSS011", ENTROPY.replace("LINE", line)) == severities
-
-
-PACKED = """
-from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
-def encode(lstm, x, lengths):
-    packed = pack_padded_sequence(x, lengths, batch_first=True)
-    out, (h, c) = lstm(packed)
-    LINES
-"""
-
-
-@pytest.mark.parametrize(
-    ("lines", "severities"),
-    [
-        ("out, _ = pad_packed_sequence(out)\n    return h[0].transpose(0, 1)", []),
-        ("padded, sizes = pad_packed_sequence(out)\n    return h, sizes", []),
-        ("out, sizes = pad_packed_sequence(out)\n    h = h[-1]\n    return h", []),
-        ("out, _ = pad_packed_sequence(out)\n    return out", [RISK]),
-        ("out, _ = pad_packed_sequence(out)\n    return h, out[:, -1]", [RISK]),
-        ("return pad_packed_sequence(out)[0]", [RISK]),
-        ("out, _ = pad_packed_sequence(out)\n    out = out.mean(1)\n    return h + out", [RISK]),
-    ],
-)
-def test_sequences_that_nothing_reads(lines: str, severities: list[Severity]) -> None:
-    assert told("DATA010", PACKED.replace("LINES", lines)) == severities
 
 
 SCHEDULED = """

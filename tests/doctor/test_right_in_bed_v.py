@@ -438,52 +438,6 @@ def test_optimizer_by_another_name(made: str, load: str, more: str, severities: 
     assert told("SAVE005", text) == severities
 
 
-# ── EVAL013: a meter of one epoch's function ──
-
-METERS = """
-class Metric:
-    def __init__(self):
-        self.sum, self.n = 0.0, 0
-    def update(self, value):
-        self.sum += value
-        self.n += 1
-    @property
-    def avg(self):
-        return self.sum / self.n
-loader = DataLoader(rows, shuffle=True)
-LINES
-"""
-IN_PARTS = "for i in range(0, len(x), 32):\n            kept.update(net(x[i:i + 32]).mean().item())\n        print(kept.avg)"
-
-
-@pytest.mark.parametrize(
-    ("lines", "severities"),
-    [
-        (
-            f"def train(epoch):\n    kept = Metric()\n    for x in loader:\n        {IN_PARTS}\nfor e in range(9):\n    train(e)",
-            [],
-        ),
-        (
-            f"def run(e):\n    kept = Metric()\n    for k, x in enumerate(loader):\n        {IN_PARTS}\nfor e in E:\n    run(e)",
-            [],
-        ),
-        (f"for epoch in range(9):\n    kept = Metric()\n    for x in loader:\n        {IN_PARTS}", []),
-        (f"kept = Metric()\nfor x in loader:\n        {IN_PARTS}", []),
-        (f"kept = Metric()\nfor epoch in range(9):\n    for x in loader:\n        {IN_PARTS}", [RISK]),
-        (
-            "kept = Metric()\nfor epoch in range(9):\n    for x in loader:\n        kept.update(1)\n    print(kept.avg)",
-            [RISK],
-        ),
-        (
-            f"def train():\n    kept = Metric()\n    for epoch in range(9):\n      for x in loader:\n        {IN_PARTS}\ntrain()",
-            [RISK],
-        ),
-    ],
-)
-def test_meter_of_one_epoch(lines: str, severities: list[Severity]) -> None:
-    assert told("EVAL013", METERS.replace("LINES", lines)) == severities
-
-
 # ── EVAL001: noise that a function draws ──
 
 SAMPLER = """

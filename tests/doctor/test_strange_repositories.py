@@ -617,7 +617,7 @@ def test_a_layer_that_a_call_leaves_out(within: str, called: str, severities: li
     assert told("EVAL008", PREDICTS.replace("WITHIN", within).replace("CALLED", called)) == severities
 
 
-# ── EVAL030: a column that another arm makes ──────────────────────────────────────────────────
+# ── LOSS017: a column that another arm makes ──────────────────────────────────────────────────
 
 ARMS = """
 net, kind = nn.Linear(3, 5), input()
@@ -641,12 +641,12 @@ ARMS_JOINED = [
 
 @pytest.mark.parametrize("arms", ARMS_APART)
 def test_a_column_of_another_arm(arms: str) -> None:
-    assert told("EVAL030", ARMS.replace("ARMS", arms)) == []
+    assert told("LOSS017", ARMS.replace("ARMS", arms)) == []
 
 
 @pytest.mark.parametrize("arms", ARMS_JOINED)
 def test_a_column_of_the_same_arm(arms: str) -> None:
-    assert told("EVAL030", ARMS.replace("ARMS", arms)) == [RISK]
+    assert told("LOSS017", ARMS.replace("ARMS", arms)) == [RISK]
 
 
 # ── LOSS023: an arm for several classes ───────────────────────────────────────────────────────

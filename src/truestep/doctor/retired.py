@@ -38,7 +38,7 @@ VALUE035 argument-of-other-quantity, VALUE036 replaced-by-constant, VALUE037 def
 """,
     "no code of strangers is known in which it was true; the plain form is {plain}": """
 AMP010 scaler-switched-by-other-word AMP007, DATA004 workers-seeded-alike DATA003, DATA021 inputs-all-alike DATA041,
-DATA022 recurrence-over-batch DATA010, DATA035 same-order-every-epoch DATA001, DATA037 padding-mask-inverted LOSS026,
+DATA022 recurrence-over-batch DATA015, DATA035 same-order-every-epoch DATA001, DATA037 padding-mask-inverted LOSS026,
 DATA042 padding-seen-alone LOSS026, DEV007 trained-on-host DEV005, DEV008 benchmark-with-varying-shapes DEV003,
 DIST014 layer-unused-under-ddp DIST005, EVAL005 gradients-switched-on-inside EVAL004, EVAL006 dropout-unscaled EVAL001,
 EVAL007 dropout-rate-as-keep-rate EVAL001, EVAL010 trained-in-evaluation-mode EVAL003, EVAL014 method-not-called EVAL002,
@@ -73,33 +73,50 @@ LOSS013 unreduced-loss-in-backward, EVAL017 gradients-left-off
 }
 # code, name and reason, in a row each
 _TABLE = """\
+DATA010 sequence-axes-exchanged: in code of strangers it was false more often than true (0 true, 3 false).
 DATA032 split-drawn-again: DATA040 says it when it runs (by reading 2 were true, 2 false).
 DATA034 input-as-target: DATA033 says it.
 DATA036 listings-paired-unsorted: in code of strangers it was false more often than true (0 true, 2 false).
+DATA038 transform-of-whole-set: DATA019 says it.
 DATA039 mask-weighs-as-zero: in code of strangers it was never clearly true (1 debatable).
 DATA043 pair-augmented-apart: in code of strangers it was false more often than true (0 true, 3 false).
 DEV002 variable-name-unquoted: undefined names are VALUE041.
 DIST008 mean-of-means: in code of strangers it was false more often than true (0 true, 3 false).
 DIST013 sync-batch-norm-uneven: in code of strangers it was false more often than true (0 true, 7 false).
 DIST016 saved-by-every-rank: in code of strangers it was never clearly true (2 debatable).
+EVAL013 total-never-reset: EVAL039 says it of a total; of a meter it was never true (1 false).
 EVAL015 training-flag-set: in code of strangers it was false more often than true (0 true, 1 false).
+EVAL030 comparison-broadcast: LOSS017 says it.
 EVAL031 largest-of-one-output: LOSS023 says it.
 EVAL032 total-left-undivided: in code of strangers it was false more often than true (1 true, 4 false).
+EVAL036 full-batches-assumed: EVAL043 says it.
+GRAD002 zero-grad-between-backward-and-step: GRAD004 says it.
+GRAD009 clip-before-backward: GRAD008 says it.
+GRAD026 gradients-explode: GRAD025 says it.
+GRAD027 penalty-mixed-by-fixed-rank: GRAD040 says it.
 GRAD029 clip-of-other-parameters: in code of strangers it was false more often than true (0 true, 1 false).
 GRAD041 trained-tensor-detached: GRAD024 says it when it runs (by reading 1 was true, 4 false).
 GRAD043 penalty-without-graph: in code of strangers it was false more often than true (0 true, 1 false).
 GRAD050 foreign-gradients-kept: in code of strangers it was false more often than true (0 true, 1 false).
+LOSS006 softmax-without-dim: LOSS007 says it.
 LOSS009 one-hot-without-classes: in code of strangers it was false more often than true (1 true, 2 false).
 LOSS015 criterion-not-optimized: in code of strangers it was never true (2 false); PARAM015 says it when it runs.
 LOSS016 loss-unbound: in code of strangers it was false more often than true (1 true, 2 false).
+LOSS020 every-target-ignored: LOSS019 says it.
 LOSS025 criterion-left-on-host: in code of strangers it was never clearly true (1 debatable).
 LOSS037 target-carries-gradient: in code of strangers it was never clearly true (2 debatable).
 LOSS039 divergence-of-raw-values: in code of strangers it was never clearly true (6 debatable).
 LOSS043 hinge-one-sided: in code of strangers it was false more often than true (0 true, 5 false).
 MEM002 outputs-kept-with-graph: in code of strangers it was never clearly true (2 debatable).
+OLD002 apex: OLD001 says it.
+OLD003 default-tensor-type: OLD001 says it.
+OLD006 old-weight-norm: OLD001 says it.
+OLD011 old-reduction: OLD001 says it.
 PARAM003 parameter-tensor-not-registered: in code of strangers it was false more often than true (4 true, 6 false).
 PARAM012 self-normalising-net-spoiled: in code of strangers it was never clearly true (5 debatable).
+PARAM032 recurrent-dropout-idle: torch warns there.
 PARAM040 option-left-out: in code of strangers it was never clearly true (1 debatable).
+SAVE004 foreign-code-loaded: SAVE001 says it.
 SAVE007 tied-weights-untied: in code of strangers it was false more often than true (0 true, 1 false).
 SAVE008 saved-in-every-micro-batch: in code of strangers it was false more often than true (0 true, 2 false).
 SAVE009 restored-state-replaced: in code of strangers it was never clearly true (1 debatable).
@@ -108,6 +125,7 @@ SAVE014 schedule-not-saved: in code of strangers it was false more often than tr
 SCHED006 loop-over-number: in code of strangers it was false more often than true (0 true, 1 false).
 SCHED007 schedule-of-idle-optimizer: SCHED001 says it.
 SCHED009 batches-taken-for-updates: in code of strangers it was false as often as true (1 and 1).
+SCHED014 warm-up-never-ends: SCHED010 says it.
 SEED005 seeded-in-every-epoch: in code of strangers it was false more often than true (2 true, 3 false).
 VALUE004 same-value-twice: in code of strangers it was false as often as true (2 and 2; 6 debatable).
 VALUE005 fixed-index-in-loop: in code of strangers it was false more often than true (0 true, 1 false).

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-# planted: EVAL030
+# planted: LOSS017
 import torch
 from torch import nn
 

@@ -28,7 +28,7 @@ _IN_RUNS = (
     ("gradients.bootstrap_target_with_gradient", "BootstrapTargetWithGradient"),
     ("gradients.term_trains_nothing", "TermTrainsNothing"),
     ("loss.error_made_large", "ErrorMadeLarge"),
-    ("loss.every_target_ignored", "EveryTargetIgnored"),
+    ("loss.loss_not_finite", "LossNotFinite"),
     ("loss.first_loss_too_large", "FirstLossTooLarge"),
     ("loss.probabilities_in_nll_loss", "ProbabilitiesInNllLoss"),
     ("loss.shapes_broadcast", "ShapesBroadcast"),

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""torch.save of a module."""
+"""torch.save of a module, and torch.load that runs what the file says."""
 
 import ast
 from collections.abc import Iterator
@@ -8,16 +8,17 @@ from typing import Any
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, last_part, walk
-from truestep.doctor.source.rewriting import Edits, inserted_behind
-from truestep.doctor.source.values import value_origins
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind
+from truestep.doctor.source.values import argument, literal, value_origins
 
 _COPIES = ("copy", "deepcopy", "dict")
 
 
 class WholeModelSaved(SourceCheck):
-    """A whole module is saved instead of its state_dict.
+    """A whole module is saved instead of its state_dict, or torch.load is called with weights_only=False.
 
     Why: the file names classes and paths of today's code, and torch.load refuses it (weights_only since 2.6).
+    Unpickling runs whatever code the file names.
 
     Bad:
         torch.save(net, "net.pt")  # here
@@ -25,18 +26,21 @@ class WholeModelSaved(SourceCheck):
     Good:
         torch.save(net.state_dict(), "net.pt")
 
-    Fix: save net.state_dict(); make the module, then load_state_dict.
+    Fix: save net.state_dict(); make the module, then load_state_dict of what torch.load(weights_only=True) gives.
 
     Evidence: HumanCompatibleAI/imitation e5ef1880 src/imitation/scripts/train_preference_comparisons.py:46;
-    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L, M, N, O, P, Q, R, S, T, U, V: 118 true, 14
+    corpus, 186 repositories, beds A, B, C, D, E, F, G, H, I, L, M, N, O, P, Q, R, S, T, U, V: 119 true, 22
     debatable, 11 false.
     """
 
     code = "SAVE001"
-    words = ("torch.save", "save(")
+    words = ("torch.save", "save(", "weights_only")
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report torch.save of a name that is a module."""
+        """Report torch.save of a name that is a module, and the literal False."""
+        for call in module.calls("torch.load"):
+            if literal(module, argument(call, None, "weights_only")) is False:
+                yield At(call, "weights_only=False runs whatever code the file names.", ADVICE)
         for call in module.calls("torch.save"):
             given = call.args[0] if call.args else None
             if not isinstance(given, (ast.Name, ast.Attribute)) or _is_filled_by_keys(module, given):
@@ -49,6 +53,8 @@ class WholeModelSaved(SourceCheck):
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Save its state."""
+        if module.qualify(node.func) != "torch.save":
+            raise SourceRewriteError
         return [inserted_behind(module, node.args[0], ".state_dict()")]
 
 

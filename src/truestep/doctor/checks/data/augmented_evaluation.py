@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Random augmentation of the data that measure."""
+"""Random augmentation of the data that measure, and a transform that is set for one part of a data set and changes all."""
 
 import ast
 import re
@@ -33,6 +33,9 @@ _SAYS_HELD_OUT = re.compile(
     r"(^|[^a-z])(test|val|valid|validation|eval|testing)(set|data|dataset|ds|dir|path|df)?([^a-z]|$)",
     re.IGNORECASE,
 )
+_TRANSFORMS = (
+    "transform", "transforms", "target_transform", "augment", "augmentation", "train", "training", "is_train",
+)  # fmt: skip
 _SWITCH = re.compile(r"train|aug|flip|jitter|random|^(split|mode|phase|subset|stage)$")
 # what a program measures by: others look at pictures of such a set
 _COMPARED = sorted({*operations(numbers="index"), *operations(numbers="equal"), "topk"})
@@ -44,9 +47,10 @@ _BY_CHANCE_ALONE = ("Flip", "Grayscale", "Invert", "Autocontrast", "AutoContrast
 
 
 class AugmentedEvaluation(SourceCheck):
-    """The test set is given random augmentations by its transform.
+    """The test set is given random augmentations by its transform, or a part of random_split() the transform of another one.
 
-    Why: the accuracy is measured on other images each time, and mostly too low.
+    Why: the accuracy is measured on other images each time, and mostly too low. Set through `.dataset`, which is the same
+    object for all parts, the last transform holds for all: the training has lost its augmentation, or the validation has it.
 
     Bad:
         from torchvision import datasets, transforms
@@ -60,9 +64,10 @@ class AugmentedEvaluation(SourceCheck):
         train_set = datasets.CIFAR10("data", train=True, transform=augment)
         test_set = datasets.CIFAR10("data", train=False, transform=transforms.ToTensor())
 
-    Fix: one transform for training, and one without chance for evaluation.
+    Fix: one transform for training, and one without chance for evaluation; of a split, two data sets with a transform
+    each, and torch.utils.data.Subset with the indices.
 
-    Evidence: 186 repositories, beds B, H, Q, R, T, U, V: 13 true, 3 false.
+    Evidence: 186 repositories, beds B, H, Q, R, S, T, U, V: 27 true, 2 debatable, 3 false.
     """
 
     code = "DATA019"
@@ -85,6 +90,7 @@ class AugmentedEvaluation(SourceCheck):
                 yield At(call, f"{name.rsplit('.', 1)[-1]} for evaluation is augmented by {random}.", RISK)
 
         yield from self._of_own_sets(module)
+        yield from _of_whole_set(module)
         for call in module.calls("torch.utils.data.random_split"):
             data = argument(call, 0, "dataset")
             made = module.definitions(data) if isinstance(data, (ast.Name, ast.Attribute)) else [data]
@@ -292,3 +298,69 @@ def _splits_off(module: SourceModule, call: ast.Call) -> bool:
         for each in module.all(ast.Attribute)
     )
     return any(each & _PARTS_HELD_OUT for each in words) and not mended
+
+
+def _of_whole_set(module: SourceModule) -> Iterator[At]:
+    """Report `part.dataset.transform = ...` for a name that random_split gave, unless a part gets a set of its own."""
+    for node in module.all(ast.Assign) if "random_split" in module.text else ():
+        target = node.targets[0]
+        whole = target.value if isinstance(target, ast.Attribute) and target.attr in _TRANSFORMS else None
+        if (
+            not isinstance(whole, ast.Attribute)
+            or whole.attr != "dataset"
+            or not _is_part(module, whole.value)
+        ):
+            continue
+        if not _has_own_sets(module, node) and not _is_set_again(module, node):
+            yield At(
+                node, f"{ast.unparse(whole)} is the whole data set: this is set for its other parts, too."
+            )
+
+
+def _is_part(module: SourceModule, node: ast.expr) -> bool:
+    """Tell a name, or an attribute, that is unpacked from `random_split(...)`."""
+    unpacked = module.resolver.unpacked(node) if isinstance(node, ast.Name) else None
+    values = [value for value, _ in unpacked or []]
+    if isinstance(node, ast.Attribute) and (owner := module.classes.of(node.value)) is not None:
+        bindings = module.resolver.attribute_bindings(owner, node.attr)
+        values = [each.value for each in bindings if each.value is not None and each.how == "unpack"]
+    calls = [module.qualify(each.func) if isinstance(each, ast.Call) else None for each in values]
+    return bool(calls) and all(each == "torch.utils.data.random_split" for each in calls)
+
+
+def _is_set_again(module: SourceModule, node: ast.Assign) -> bool:
+    """Tell whether the next line sets the same of another part: that line is the one that holds for all of them."""
+    above = module.parents[node]
+    blocks = [getattr(above, name, None) for name in ("body", "orelse", "finalbody")]
+    block = next((each for each in blocks if isinstance(each, list) and node in each), [node])
+    target, follows = node.targets[0], block[block.index(node) + 1 : block.index(node) + 2]
+    assert isinstance(target, ast.Attribute)
+    return any(
+        isinstance(each, ast.Assign)
+        and isinstance(other := each.targets[0], ast.Attribute)
+        and other.attr == target.attr
+        and isinstance(other.value, ast.Attribute)
+        and other.value.attr == "dataset"
+        and _is_of_same_split(module, target.value, other.value)
+        for each in follows
+    )
+
+
+def _is_of_same_split(module: SourceModule, one: ast.expr, other: ast.expr) -> bool:
+    """Tell parts that one line draws: the same call is behind both."""
+    calls = []
+    for each in (one, other):
+        part = each.value if isinstance(each, ast.Attribute) else each
+        unpacked = module.resolver.unpacked(part) if isinstance(part, ast.Name) else None
+        calls.append([value for value, _ in unpacked or []])
+    return bool(calls[0]) and calls[0] == calls[1]
+
+
+def _has_own_sets(module: SourceModule, node: ast.AST) -> bool:
+    """Tell `part.dataset = copy.copy(part.dataset)`."""
+    return any(
+        isinstance(each, ast.Attribute) and each.attr == "dataset" and dotted(each) != "self.dataset"
+        for store in module.all(ast.Assign)
+        for each in store.targets
+        if module.scope(store) is module.scope(node)
+    )

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The first NaN."""
+"""The first NaN, also of a loss of nothing."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from truestep.doctor.check import BUG
 from truestep.doctor.finding import Place
+from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.looking import watched_on_host
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -17,9 +18,9 @@ if TYPE_CHECKING:
 
 
 class LossNotFinite(Watcher):
-    """A loss that is NaN or infinite goes backward.
+    """A loss that is NaN or infinite goes backward, or all targets of a batch are ignore_index.
 
-    Why: every weight that it reaches becomes NaN in the next step, for good.
+    Why: every weight that it reaches becomes NaN in the next step, for good. The mean over no targets is NaN.
 
     Bad:
         loss = F.cross_entropy(net(x) / 0.0, y)
@@ -30,17 +31,29 @@ class LossNotFinite(Watcher):
         loss.backward()
 
     Fix: look for log(0), sqrt(0), division by 0, and a rate that is too high;
-    torch.autograd.set_detect_anomaly names the operation.
+    torch.autograd.set_detect_anomaly names the operation. Skip batches without a target, or sum the losses and divide by
+    max(count, 1).
 
-    Evidence: the plain form of row 51 of docs/mistakes.md.
+    Evidence: the plain form of rows 44 and 51 of docs/mistakes.md.
     """
 
     code = "LOSS019"
 
     def __init__(self) -> None:
-        self.waiting: list[
-            tuple[torch.Tensor, Place, int]
-        ] = []  # on a device: read at the end, without a wait
+        # on a device: read at the end, without a wait
+        self.waiting: list[tuple[torch.Tensor, Place, int]] = []
+        self.is_explained = False  # by the targets, until a loss has gone backward
+
+    def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
+        """Report targets that are all to be ignored."""
+        ignored = loss.options.get("ignore_index", -100)
+        if loss.name not in ("cross_entropy", "nll_loss") or loss.target.is_floating_point():
+            return
+        if loss.target.numel() and watched_on_host(loss.target) and bool((loss.target == ignored).all()):
+            self.is_explained = True
+            evidence = {"targets": loss.target.numel(), "ignore_index": ignored}
+            text = f"All {loss.target.numel()} targets are ignored: the loss is NaN."
+            yield Observation(loss.place, text, BUG, evidence)
 
     def on_backward(
         self, history: WatchHistory, tensors: tuple[torch.Tensor, ...], place: Place
@@ -49,8 +62,9 @@ class LossNotFinite(Watcher):
         for tensor in tensors:
             if not watched_on_host(tensor):
                 self.waiting.append((tensor.detach().isfinite().all(), place, history.num_steps + 1))
-            elif not bool(tensor.detach().isfinite().all()):
+            elif not self.is_explained and not bool(tensor.detach().isfinite().all()):
                 yield self._saw(place, history.num_steps + 1)
+        self.is_explained = False
 
     def on_finish(self, history: WatchHistory) -> Observations:
         """Read what is known by now."""

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A loss over shapes that don't match."""
+"""A loss, or a comparison with labels, over shapes that don't match."""
 
 from __future__ import annotations
 
@@ -11,13 +11,14 @@ from typing import TYPE_CHECKING, Any
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.library.losses import losses
+from truestep.doctor.library.operations import operations
 from truestep.doctor.runtime.bootstraps import differences_behind, nodes_behind, products_behind
 from truestep.doctor.runtime.history import LossCall
 from truestep.doctor.runtime.signs import operation_of_node, shape_of_node
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.shapes import COLUMN, ROW, is_table, row_or_column, row_or_column_with
-from truestep.doctor.source.values import argument, seen_through
+from truestep.doctor.source.values import argument, seen_through, value_origins
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
@@ -30,15 +31,17 @@ _DIFFERENCES = ("sub", "rsub", "subtract")
 _PRODUCTS = ("mul", "rmul", "multiply", "div", "truediv", "true_divide", "divide")
 _OF_LAYERS = ("Addmm", "Mm", "Linear", "Convolution", "Bmm")
 _MOST = 16  # differences of one step that are kept
+# what turns outputs into predictions; labels beside labels are compared each with each by right
+_DECIDES = operations(numbers="ordered chosen index stepped")
 ELEMENTWISE = losses(target="numbers")
 
 
 class ShapesBroadcast(SourceCheck, Watcher):
-    """The prediction and the target of a loss have different shapes, and are broadcast.
+    """The prediction and the target of a loss or of a metric have different shapes, and are broadcast.
 
     Why: (n, 1) against (n,) becomes (n, n): every prediction is compared with every target, so the model learns
     to answer the mean of all targets. A product under a mean, log_probability * advantage, so has every
-    advantage meet every probability.
+    advantage meet every probability. An accuracy of (n, n) comparisons can exceed 1.
 
     Bad:
         head = nn.Linear(4, 1)
@@ -52,11 +55,11 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     Fix: give both one shape, with prediction.squeeze(1) or target.unsqueeze(1); assert that the shapes are equal.
 
-    Evidence: the plain form of row 40 of docs/mistakes.md; 186 repositories, beds L, Q: 4 true, 4 false.
+    Evidence: the plain form of rows 40 and 52 of docs/mistakes.md; 186 repositories, beds L, P, Q: 4 true, 6 false.
     """
 
     code = "LOSS017"
-    words = ("loss", "Loss", "pow", "** 2")
+    words = ("loss", "Loss", "pow", "** 2", "unsqueeze", "view(-1, 1)", "reshape(-1, 1)", "[:, None]")
 
     def __init__(self) -> None:
         self._sides: deque[tuple[Any, list[tuple[int, ...]], Place]] = deque(maxlen=_MOST)
@@ -80,6 +83,12 @@ class ShapesBroadcast(SourceCheck, Watcher):
                 and not is_table(module, node)
             ):
                 yield At(node, _TEXT, RISK)
+        for compared, left, right in _comparisons(module):
+            if _is_mixed(module, left, right) and not any(
+                _is_counted(module, each) for each in (left, right)
+            ):
+                text = "(batch,) is compared with (batch, 1): each prediction with every label."
+                yield At(compared, text, RISK)
 
     def on_loss(self, history: WatchHistory, loss: LossCall) -> Observations:
         """Report shapes that differ, unless one of them is a single number."""
@@ -90,8 +99,19 @@ class ShapesBroadcast(SourceCheck, Watcher):
 
     def on_operation(
         self, history: WatchHistory, origin: WatchedOrigin, given: list[Tensor], result: Any
-    ) -> None:
-        """Keep what a difference of all with all was made of: the graph does not know what carries none."""
+    ) -> Observations:
+        """Report a comparison that made a square of a row and a column; keep what a difference of all with all was made of.
+
+        The graph does not know what carries none.
+        """
+        if origin.operation in ("eq", "ne") and len(given) == 2:
+            row, column = sorted((tuple(each.shape) for each in given), key=len)
+            is_square = len(row) == 1 and row[0] > 1 and column == (row[0], 1)
+            if is_square and any(
+                each.operation in _DECIDES for made in origin.before for each in made.ancestors()
+            ):
+                text = f"{row} is compared with {column}: each prediction with every label."
+                yield Observation(origin.place, text, BUG, {"compared": [row, column]})
         if origin.operation in _DIFFERENCES and _is_square(result) and len(given) == 2:
             shapes = [] if _is_of_one_value(given) else [tuple(each.shape) for each in given]
             self._sides.append((result.grad_fn, shapes, origin.place))
@@ -222,3 +242,22 @@ def _outer_difference(
         return None
     column = (made[0], 1)
     return (column, made) if column in given and not {*given} - {column, made[:1], None} else None
+
+
+def _is_counted(module: SourceModule, node: ast.expr) -> bool:
+    """Tell `torch.arange(n)`: it has a number for each class, not for each example."""
+    made = [each for each in value_origins(module, node) if isinstance(each, ast.Call)]
+    counted = operations(shape="counted")
+    return any((module.qualify(each.func) or "").removeprefix("torch.") in counted for each in made)
+
+
+def _comparisons(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:
+    for node in module.all(ast.Compare):
+        if len(node.ops) == 1 and isinstance(node.ops[0], (ast.Eq, ast.NotEq)):
+            yield node, node.left, node.comparators[0]
+    for call in [*module.method_calls("eq", "ne"), *module.calls("torch.eq", "torch.ne")]:
+        assert isinstance(call.func, ast.Attribute)
+        if len(call.args) == 2:
+            yield call, call.args[0], call.args[1]
+        elif len(call.args) == 1:
+            yield call, call.func.value, call.args[0]

@@ -1,26 +1,33 @@
 # SPDX-License-Identifier: Apache-2.0
-"""softmax over dimension 0."""
+"""softmax over dimension 0, also where torch guesses it."""
 
 import ast
 from collections.abc import Iterator
+from typing import Any
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of
 from truestep.doctor.source.once import each_once
-from truestep.doctor.source.values import argument, literal, value_origins
+from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
+from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 MAX_DEPTH = 3  # from a model to its last part
 _SOFTMAX = ("softmax", "log_softmax")
+_WITHOUT = {
+    **dict.fromkeys(("Softmax", "LogSoftmax", "Softmin"), 0),
+    **dict.fromkeys(("functional.softmax", "functional.log_softmax", "functional.softmin"), 1),
+}
 _CHOOSING = ("argmax", "max", "topk")
 _LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 
 
 class SoftmaxOverBatch(SourceCheck):
-    """The softmax of a model's outputs runs over dimension 0, the batch.
+    """The softmax of a model's outputs runs over dimension 0, the batch, or is not told its dimension.
 
-    Why: the examples of a batch compete with each other instead of the classes.
+    Why: the examples of a batch compete with each other instead of the classes. Without a dimension torch guesses (0 for
+    1- and 3-dimensional inputs), and warns.
 
     Bad:
         log_probabilities = F.log_softmax(net(x), dim=0)
@@ -32,11 +39,13 @@ class SoftmaxOverBatch(SourceCheck):
 
     Fix: dim=1 for outputs of shape (batch, classes), dim=-1 where classes come last.
 
-    Evidence: the plain form of row 37 of docs/mistakes.md; bed R: 0 true, 2 false.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/acgan/acgan.py:100;
+    eriklindernoren/PyTorch-GAN 36d3c77e implementations/infogan/infogan.py:111; bed R: 0 true, 2 false.
     """
 
     code = "LOSS007"
-    words = ("oftmax",)
+    rewrites = "safe"
+    words = ("oftmax", "oftmin")
     shows_as = ("DATA015",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
@@ -51,6 +60,22 @@ class SoftmaxOverBatch(SourceCheck):
             yield At(
                 softmax, "The softmax runs over dimension 0, and the class is chosen in dimension 1.", RISK
             )
+        for call, name in _without(module):
+            yield At(call, f"{name} without dim: of a 3-dimensional input it takes the batch.", ADVICE)
+
+    def rewrite(self, module: SourceModule, node: Any) -> Edits:
+        """Say the last dimension where none is said."""
+        if not any(call is node for call, _ in _without(module)):
+            raise SourceRewriteError
+        return [with_keyword(module, node, "dim", "-1")]
+
+
+def _without(module: SourceModule) -> Iterator[tuple[ast.Call, str]]:
+    """Yield the functions and layers that are not told their dimension."""
+    for name, place in _WITHOUT.items():
+        for call in module.calls(f"torch.nn.{name}"):
+            if argument(call, place, "dim") is None and not forwards_all(call):
+                yield call, name.removeprefix("functional.")
 
 
 def _of_classes_chosen_later(module: SourceModule) -> Iterator[ast.Call]:

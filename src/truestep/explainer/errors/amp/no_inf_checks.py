@@ -33,7 +33,7 @@ class NoInfChecks(Explainer):
     """
 
     messages = (r"No inf checks were recorded for this optimizer",)
-    checks = ("GRAD002", "PARAM005", "PARAM014")
+    checks = ("GRAD004", "PARAM005", "PARAM014")
     not_in_a_log = "which parameters have no gradient"
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:

@@ -42,4 +42,4 @@ class WeightsOnlyRefused(Explainer):
         r"WeightsUnpickler error: Unsupported (?:global: GLOBAL|class) (?P<what>(?:\w+\.)*(?P<name>\w*))",
         r"Weights only load failed",
     )
-    checks = ("SAVE001", "SAVE004")
+    checks = ("SAVE001",)

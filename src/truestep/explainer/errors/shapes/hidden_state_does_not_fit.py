@@ -35,7 +35,7 @@ class HiddenStateDoesNotFit(Explainer):
         r"For batched 3-D input, hx (?:and cx )?should also be 3-D but got",
         r"For unbatched 2-D input, hx (?:and cx )?should also be 2-D but got",
     )
-    checks = ("DATA010",)
+    checks = ("DATA015",)
 
     def facts(self, crash: Crash, match: Match) -> dict[str, str]:
         found = match.groupdict()

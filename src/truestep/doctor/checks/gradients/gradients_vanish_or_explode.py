@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Layers whose gradients are next to nothing."""
+"""Gradients that are next to nothing, or that grow beyond all bounds."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ if TYPE_CHECKING:
 
 SMALL = 1e-6  # times the largest gradient per weight
 SMALL_FOR_ADAM = 0.01  # the same from the first step on, where the gradient is also below so many eps
+FACTOR = 1000.0  # times the median of the first three norms
 TIMES_EPS = 4  # a gradient of 4 eps loses a fifth of its step by Adam's division, one of 1 eps half
 
 
-class GradientsVanish(Watcher):
-    """The gradients of the first layers are a millionth of those of the last, or lost in Adam's eps.
+class GradientsVanishOrExplode(Watcher):
+    """The gradients of the first layers are a millionth of those of the last or lost in Adam's eps, or grow a thousandfold.
 
-    Why: those layers learn nothing in any reasonable time. Adam makes up for small gradients only above its eps.
+    Why: those layers learn nothing in any reasonable time. Adam makes up for small gradients only above its eps. Steps that
+    are too large throw the weights far away; NaN is near.
 
     Bad:
         layers = [layer for _ in range(12) for layer in (nn.Linear(4, 4), nn.Sigmoid())]
@@ -41,10 +43,12 @@ class GradientsVanish(Watcher):
             F.cross_entropy(net(x), y).backward()
             opt.step()
 
-    Fix: ReLU-like activations, residual connections, normalisation, a fitting initialisation.
+    Fix: ReLU-like activations, residual connections, normalisation, a fitting initialisation; against large ones a lower
+    learning rate, warm-up, clipping by norm.
 
     Evidence: MorvanZhou/PyTorch-Tutorial dbe154a9 tutorial-contents/504_batch_normalization.py:74;
-    eriklindernoren/PyTorch-GAN 36d3c77e implementations/infogan/infogan.py:282.
+    eriklindernoren/PyTorch-GAN 36d3c77e implementations/infogan/infogan.py:282;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/077/main.py:14.
     """
 
     code = "GRAD025"
@@ -52,8 +56,15 @@ class GradientsVanish(Watcher):
     def __init__(self) -> None:
         self.seen: dict[int, int] = {}
         self.ever_large: set[int] = set()  # optimizers whose first layer once had gradients like the others'
+        self.norms: dict[int, list[float]] = {}
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Look at the gradients that a step takes."""
+        yield from self._vanished(record, place)
+        if history.in_window:
+            yield from self._exploded(record, place)
+
+    def _vanished(self, record: OptimizerRecord, place: Place) -> Observations:
         """Compare root mean squares of the gradients of matrices, and judge at steps 4 to 8."""
         matrices = [each for each in record.parameters() if each.grad is not None and each.dim() >= 2]
         if len(matrices) < 3 or record.num_steps > 8 or not all(map(watched_on_host, matrices)):
@@ -75,6 +86,21 @@ class GradientsVanish(Watcher):
                 yield Observation(
                     place, "The gradients of the first layer have all but vanished.", RISK, evidence
                 )
+
+    def _exploded(self, record: OptimizerRecord, place: Place) -> Observations:
+        """Compare with the median of the first three norms, within the window."""
+        gradients = [each.grad for each in record.parameters() if each.grad is not None]
+        if not gradients or not all(map(watched_on_host, gradients)):
+            return
+        norm = sum(float(each.detach().abs().float().square().sum()) for each in gradients) ** 0.5
+        norms = self.norms.setdefault(id(record), [])
+        norms.append(norm)
+        first = sorted(norms[:3])[1] if len(norms) > 3 else None
+        if first and FACTOR * first < norm < float("inf"):
+            evidence = {"norm": norm, "first_norms": first, "step": record.num_steps + 1}
+            norms.clear()
+            text = f"The gradient norm grew {norm / first:.0f}-fold within the first steps."
+            yield Observation(place, text, RISK, evidence)
 
 
 def _size(gradient: Tensor) -> float:

@@ -1,19 +1,21 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A total that each batch sets back."""
+"""A total that each batch sets back, or none: it goes on from epoch to epoch."""
 
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.source.libraries import EPOCHS_OF
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, stored_in, walk
-from truestep.doctor.source.values import constant
+from truestep.doctor.source.names import dotted, method_of, stored_in, walk
+from truestep.doctor.source.values import constant, value_origins
 
 
-class TotalResetInEveryBatch(SourceCheck):
-    """A total is set to 0 within the loop that adds to it, and read behind the loop.
+class TotalResetAtWrongPlace(SourceCheck):
+    """A total is set to 0 within the loop that adds to it and read behind that, or before the epochs and read in each.
 
-    Why: it holds the last batch alone; the metric that is made of it moves with whichever batch comes last.
+    Why: it holds the last batch alone; the metric that is made of it moves with whichever batch comes last. Or it also
+    holds the epochs before: the loss seems to grow, the accuracy lags.
 
     Bad:
         for x, y in loader:
@@ -27,13 +29,14 @@ class TotalResetInEveryBatch(SourceCheck):
             correct += (net(x).argmax(1) == y).sum().item()
         print(correct / len(loader.dataset))
 
-    Fix: set it to 0 before the loop.
+    Fix: set it to 0 before the loop over the batches, in each epoch.
 
-    Evidence: beds C, R, V: 4 true, 0 false.
+    Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/main.py:14;
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/039/original_code_snippet.py:7; beds C, R, V: 4 true, 0 false.
     """
 
     code = "EVAL039"
-    words = ("+=", "sum(")
+    words = ("+=", "sum(", "len(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `x = 0` at the top of a loop's body that also adds to x, where x is read behind the loop alone."""
@@ -53,6 +56,36 @@ class TotalResetInEveryBatch(SourceCheck):
                 yield At(
                     given, f"{name!r} is given anew in each turn: behind the loop it is the last batch's."
                 )
+        for node in module.all(ast.BinOp):
+            total, length, outer = node.left, node.right, module.loop(node)
+            measured = isinstance(length, ast.Call) and module.qualify(length.func) == "len"
+            if isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and measured:
+                if isinstance(outer, ast.For) and _goes_on(module, total, outer):
+                    yield At(node, f"{total.id!r} also holds the epochs before: nothing sets it back.", RISK)
+
+
+def _goes_on(module: SourceModule, total: ast.Name, outer: ast.For) -> bool:
+    """Tell a total that an inner loop adds to, and no line of the outer one sets."""
+    inside = [each for each in module.names.bindings(total) if outer in module.ancestors(each.node)]
+    added = [each for each in inside if each.how == "augmented" and module.loop(each.node) is not outer]
+    return bool(added) and len(inside) == len(added) and _are_epochs(module, outer.iter)
+
+
+def _are_epochs(module: SourceModule, source: ast.expr) -> bool:
+    """Tell `range(n)` and `run.epochs(n)`, also within `tqdm(...)` and under a name."""
+    for each in value_origins(module, source):
+        inner = each
+        while isinstance(inner, ast.Call) and not _counts_epochs(module, inner) and inner.args:
+            inner = inner.args[0]
+        if not (isinstance(inner, ast.Call) and _counts_epochs(module, inner)):
+            return False
+    return True
+
+
+def _counts_epochs(module: SourceModule, call: ast.Call) -> bool:
+    method = method_of(call)
+    is_range = module.qualify(call.func) == "range"
+    return is_range or (method in EPOCHS_OF and module.classes.maker_of(call) == EPOCHS_OF[method])
 
 
 def _is_count_of_last(module: SourceModule, loop: ast.For, given: ast.Assign) -> bool:

@@ -1,20 +1,24 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A gradient penalty whose norm is not that of an example."""
+"""A gradient penalty whose norm is not that of an example, or that is written for images only."""
 
 import ast
 from collections.abc import Iterator
 
-from truestep.doctor.check import At, SourceCheck, Unsure
+from truestep.doctor.check import QUESTION, At, SourceCheck, Unsure
+from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class, Function, walk
+from truestep.doctor.source.names import Class, Function, last_part, walk
+from truestep.doctor.source.uses import names_read
 from truestep.doctor.source.values import argument, behind, literal
 
+_SIZED = operations(shape="sized other turned")
 
-class PenaltyNormOverChannels(SourceCheck):
-    """The gradients of a penalty on images are normed along axis 1 without being flattened.
 
-    Why: axis 1 is the channels: each pixel's gradient is pulled to the norm that the whole example's
-    should have.
+class PenaltyOfOtherAxes(SourceCheck):
+    """The gradients of a penalty on images are normed along axis 1 without being flattened, or it mixes by (n, 1, 1, 1) weights.
+
+    Why: axis 1 is the channels: each pixel's gradient is pulled to the norm that the whole example's should have. Weights
+    of four axes mix data of shape (n, d) to (n, 1, n, d): every pair, silently.
 
     Bad:
         class Critic(nn.Module):
@@ -44,16 +48,19 @@ class PenaltyNormOverChannels(SourceCheck):
         gradients = torch.autograd.grad(critic(mixed).sum(), mixed, create_graph=True)[0]
         penalty = ((gradients.flatten(1).norm(2, dim=1) - 1) ** 2).mean()
 
-    Fix: gradients.flatten(1) first.
+    Fix: gradients.flatten(1) first; torch.rand(len(real), *[1] * (real.dim() - 1), device=real.device), or
+    truestep.gradient_penalty.
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/dragan/dragan.py:166; bed I: 1 true, 0 false.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/dragan/dragan.py:166; the plain form in snippet 3 of the
+    notes; bed I: 1 true, 0 false.
     """
 
     code = "GRAD040"
     words = ("autograd",)
 
     def read(self, module: SourceModule) -> Iterator[At | Unsure]:
-        """Report `.norm(2, dim=1)` of what autograd.grad gave, where a net of convolutions was differentiated."""
+        """Report `.norm(2, dim=1)` of what autograd.grad gave, where a net of convolutions was differentiated; and the mix."""
+        yield from _mixed(module)
         for call in module.method_calls("norm"):
             assert isinstance(call.func, ast.Attribute)
             source = self._gradient(module, call.func.value)
@@ -95,3 +102,36 @@ def _has_convolutions(module: SourceModule, owner: Class | Function) -> bool:
             return False
     calls = (each for each in walk(owner) if isinstance(each, ast.Call))
     return any((module.qualify(each.func) or "").startswith("torch.nn.Conv") for each in calls)
+
+
+def _mixed(module: SourceModule) -> Iterator[At]:
+    """Ask about torch.rand(n, 1, 1, 1) in a penalty of a program that shows no images."""
+    for call in module.calls("torch.rand"):
+        function = module.scope(call)
+        ones = [isinstance(each, ast.Constant) and each.value == 1 for each in call.args[1:]]
+        if not (isinstance(function, ast.FunctionDef) and len(call.args) == 4 and all(ones)):
+            continue
+        differentiates = any(module.scope(each) is function for each in module.calls("torch.autograd.grad"))
+        given = {each.arg for each in function.args.args}
+        if differentiates and names_read(call.args[0]) & given and not module.program.answer(_has_images):
+            text = "The weights have four axes; data of two would be mixed pair by pair."
+            yield At(call, text, QUESTION)
+
+
+def _has_images(files: list[SourceModule]) -> bool:
+    """Tell a program with a layer of two dimensions, with sizes of four axes, or that asks for a third."""
+    return any(_is_of_images(each) for file in files for each in file.all(ast.Call, ast.Subscript))
+
+
+def _is_of_images(node: ast.AST) -> bool:
+    match node:
+        case ast.Subscript(value=ast.Attribute(attr="shape"), slice=ast.Constant(value=2 | 3)):
+            return True
+        case ast.Call(func=ast.Attribute(attr="size"), args=[ast.Constant(value=2 | 3)]):
+            return True
+        case ast.Call(func=func, args=[_, *rest]) if len(rest) > 2 or last_part(func) == "unflatten":
+            is_sized = last_part(func) in _SIZED
+            return is_sized and not all(isinstance(each, ast.Constant) and each.value == 1 for each in rest)
+        case ast.Call(func=func):
+            return last_part(func).endswith("2d")
+    return False

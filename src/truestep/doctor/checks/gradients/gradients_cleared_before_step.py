@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Gradients cleared before they could add up."""
+"""Gradients cleared before they are used, or before they could add up."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Place
-from truestep.doctor.source.events import TraceEvent, TrainingLoop
+from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
@@ -24,10 +24,11 @@ if TYPE_CHECKING:
 WINDOWS = 2  # of accumulated batches that show the same, while the watch looks
 
 
-class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
-    """The optimizer steps every few batches, but the gradients are cleared at every batch.
+class GradientsClearedBeforeStep(SourceCheck, Watcher):
+    """The gradients are cleared after backward() and before step(), or at every batch where the optimizer steps every few.
 
-    Why: only the last micro-batch of each window counts; the rest is computed and thrown away.
+    Why: the optimizer steps on gradients that are gone: nothing is learned (or only weight decay acts). Or the last
+    micro-batch of each window alone counts; the rest is computed and thrown away.
 
     Bad:
         for i, (x, y) in enumerate(loader):
@@ -43,9 +44,10 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
                 opt.step()
                 opt.zero_grad()
 
-    Fix: clear the gradients where the optimizer steps.
+    Fix: clear the gradients where the optimizer steps, before backward() or after step(); of several optimizers, step the one
+    whose weights the loss reaches.
 
-    Evidence: the plain form of row 4 of docs/mistakes.md; 186 repositories, beds F, G, H, S, U: 6 true, 1
+    Evidence: the plain form of rows 2 and 4 of docs/mistakes.md; 186 repositories, beds F, G, H, S, U: 6 true, 1
     false.
     """
 
@@ -53,9 +55,9 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
     words = ("zero_grad",)
 
     def __init__(self) -> None:
-        self.lost: dict[
-            int, list[tuple[Place, Place]]
-        ] = {}  # backwards that a clear threw away, and where it stood
+        # backwards that a clear threw away, and where it stood
+        self.lost: dict[int, list[tuple[Place, Place]]] = {}
+        self.stepped: OptimizerRecord | None = None  # the one that has stepped last
         self.last: Place | None = None  # the last backward
         self.num_reads = 0  # of gradients, by then
         self.windows: dict[tuple[Place, int], int] = {}  # by the place of the clear, and how many were lost
@@ -71,6 +73,11 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
                 self.lost.setdefault(id(record), []).append((self.last, place))
 
     def on_step(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Look for what was cleared since the backward before this step, and within its window."""
+        yield from self._windows_lost(history, record)
+        yield from self._wiped(history, record)
+
+    def _windows_lost(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
         """Report windows in which every backward but the last was lost, all of one line."""
         lost = self.lost.pop(id(record), [])
         if len(history.records) != 1 or not lost or len({*lost, (self.last, lost[0][1])}) != 1:
@@ -84,9 +91,36 @@ class ZeroGradInEveryMicroBatch(SourceCheck, Watcher):
                 )
                 yield Observation(lost[0][1], text, BUG, {"backwards": len(lost) + 1, "lost": len(lost)})
 
+    def _wiped(self, history: WatchHistory, record: OptimizerRecord) -> Observations:
+        """Report a clear after the last backward before this step, if it left nothing to step on."""
+        before, self.stepped = self.stepped, record
+        if record.cleared_at is None or record.has_closure:
+            return
+        left = [each.grad for each in record.sample() if each.grad is not None]
+        if not any(each.is_meta or bool(each.any()) for each in left):
+            text = f"Cleared after backward(): step {record.num_steps + 1} has no gradients."
+            if before is not None and before is not record:
+                mine, other = history.called(record.optimizer), history.called(before.optimizer)
+                told = (
+                    f" {other} stepped on that backward, {mine} after another: is each given its own weights?"
+                )
+                text += told if mine != other else ""
+            yield Observation(record.cleared_at, text, evidence={"step": record.num_steps + 1})
+
+    def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
+        """Report a closure that clears after its backward()."""
+        if record.has_closure and record.cleared_at is not None and not record.has_gradients():
+            text = f"Cleared after backward() in the closure: step {record.num_steps} had no gradients."
+            yield Observation(record.cleared_at, text, evidence={"step": record.num_steps})
+
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report a clear that always happens where the step happens every few iterations."""
+        """Report a clear between backward and step, and one in every iteration where the step comes every few."""
         for trace in module.traces:
+            events = trace.of("backward", "step", "zero_grad")
+            for index, event in enumerate(events):
+                if event.kind == "zero_grad" and _wipes(trace, events, index):
+                    text = "The gradients are cleared between backward() and step(): the step has none."
+                    yield At(event.node, text)
             for loop in trace.training_loops():
                 clear = _between_backwards(loop)
                 if clear is not None and not _gradients_are_taken(module, loop):
@@ -152,3 +186,17 @@ def _between_backwards(loop: TrainingLoop) -> TraceEvent | None:
 def _steps_unseen(loop: TrainingLoop) -> bool:
     """Tell whether a step is given a function that is not in sight: it goes backward, too."""
     return not {each.node for each in loop.of("unknown")}.isdisjoint(each.node for each in loop.steps)
+
+
+def _wipes(trace: Trace, events: list[TraceEvent], index: int) -> bool:
+    clear = events[index]
+    if not 0 < index < len(events) - 1 or clear.receiver is None:
+        return False
+    before, after = events[index - 1], events[index + 1]
+    together = before.path == clear.path == after.path and bool(clear.path)
+    if not together or before.kind != "backward" or after.kind != "step":
+        return False
+    if any(clear.subject.startswith(f"{whole.subject}.") for whole in trace.of("forward", "train", "eval")):
+        return False  # a part of the model is kept from this step
+    others = {event.subject for event in trace.of("step")} - {after.subject}
+    return clear.subject == after.subject or not others

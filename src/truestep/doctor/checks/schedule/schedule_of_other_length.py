@@ -1,12 +1,14 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Training at a rate of nothing."""
+"""Training at a rate of nothing, or at one that never gets there."""
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from truestep.doctor.check import BUG
+from truestep.doctor.check import BUG, RISK
 from truestep.doctor.finding import Place
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -16,6 +18,9 @@ if TYPE_CHECKING:
 SHARE = 1e-5  # of the largest rate so far: float32 weights hardly move by it
 _FIGURES = 3  # that a plateau is given; the first may be from before any evaluation
 LEAST = 100  # steps at such a rate; the end of a cosine has a few
+CLIMB = 7  # steps of a schedule that is stepped within few passes
+PASSES = 3  # with fewer a schedule that rises and falls may look as if it only rose
+GIVEN = 0.9  # of the rate that the optimizer was given
 
 
 @dataclass
@@ -27,11 +32,11 @@ class Fall:
     rate: float = 0.0
 
 
-class RateCollapsed(Watcher):
-    """The learning rate has fallen to almost nothing, and the training goes on; or it falls by a figure that is no number.
+class ScheduleOfOtherLength(Watcher):
+    """The learning rate is almost nothing while the training goes on, falls by what is no number, or rises until the end.
 
-    Why: the weights no longer change: the rest of the run is for nothing. Often a schedule meant for epochs is stepped in
-    every batch.
+    Why: the weights no longer change, or all of the training runs at a fraction of its rate. Often a schedule meant for
+    epochs is stepped in every batch, or one that counts updates once in an epoch.
 
     Bad:
         sched = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)
@@ -52,6 +57,7 @@ class RateCollapsed(Watcher):
             sched.step()
 
     Fix: step the schedule once per epoch, or count its length in steps; give it a floor (eta_min, min_lr).
+    A warm-up takes a twentieth of the updates, counted in what the schedule is stepped by.
 
     Evidence: the plain form of row 11 of docs/mistakes.md.
     """
@@ -62,11 +68,33 @@ class RateCollapsed(Watcher):
         self.falls: dict[int, Fall] = {}
         self.schedules: dict[int, Place] = {}  # where each is stepped, by its optimizer's record
         self.stepped: dict[int, Place] = {}  # the same, by the schedule
+        self.rates: dict[int, list[float]] = {}  # of its first group, before each pass with updates
+        self.num_steps: dict[int, int] = {}
+        # rates at the schedule's steps, as long as each is the highest so far
+        self.climbs: dict[int, list[float]] = {}
 
     def on_schedule(self, history: WatchHistory, scheduler: Any, place: Place) -> None:
-        """Remember the line."""
-        self.schedules[id(history.record_of(getattr(scheduler, "optimizer", None)))] = place
+        """Remember the line, and the rate."""
+        record = history.record_of(getattr(scheduler, "optimizer", None))
+        self.schedules[id(record)] = place
         self.stepped[id(scheduler)] = place
+        if record is not None:
+            rate = _first_rate(record)
+            climb = self.climbs.setdefault(id(record), [])
+            # infinite: it has fallen
+            climb[:] = [*climb, rate][-CLIMB:] if not climb or climb[-1] < rate else [math.inf]
+
+    def on_epoch(self, history: WatchHistory, source: Any, place: Place) -> None:
+        """Remember the rates with which a pass begins."""
+        self._note_rates(history)
+
+    def _note_rates(self, history: WatchHistory) -> None:
+        """Note the rates of those that have stepped since: behind a pass that only evaluates they are the same."""
+        for record in history.records.values():
+            key = id(record)
+            if record.num_steps > self.num_steps.get(key, -1):
+                self.num_steps[key] = record.num_steps
+                self.rates.setdefault(key, []).append(_first_rate(record))
 
     def on_stepped(self, history: WatchHistory, record: OptimizerRecord, place: Place) -> Observations:
         """Look at the rates of a step."""
@@ -89,6 +117,28 @@ class RateCollapsed(Watcher):
                 yield Observation(at, text, BUG)
         for record in history.stepping():
             yield from self._judge(record)
+        if not history.is_cut_short:
+            self._note_rates(history)
+            yield from self._climbed(history)
+
+    def _climbed(self, history: WatchHistory) -> Observations:
+        """Report a rate that has only risen."""
+        made_at = {
+            id(history.record_of(each.optimizer)): at
+            for each, at in history.schedules
+            if hasattr(each, "optimizer")
+        }
+        for record in history.stepping():
+            key, group = id(record), record.optimizer.param_groups[0]
+            rates, climb = self.rates.get(key, []), self.climbs.get(key, [])
+            if len(rates) <= PASSES and len(climb) == CLIMB:
+                rates = climb
+            given = float(group.get("max_lr", group.get("initial_lr", 0.0)))
+            rises = all(one < other for one, other in pairwise(rates))
+            at = self.schedules.get(key, made_at.get(key))
+            if at is not None and len(rates) > PASSES and rises and rates[-1] < GIVEN * given:
+                text = f"The learning rate rose until the end, to {rates[-1]:.3g} of {given:.3g}: the warm-up never ended."
+                yield Observation(at, text, RISK, {"learning_rates": rates, "given": given})
 
     def _judge(self, record: OptimizerRecord) -> Observations:
         rates = [float(group["lr"]) for group in record.optimizer.param_groups if "lr" in group]
@@ -106,3 +156,7 @@ class RateCollapsed(Watcher):
             fall.highest = 0.0  # said once
             at = self.schedules.get(id(record), record.place)
             yield Observation(at, text, BUG, {"step": record.num_steps, "learning_rates": rates})
+
+
+def _first_rate(record: OptimizerRecord) -> float:
+    return float(record.optimizer.param_groups[0].get("lr", 0.0))
