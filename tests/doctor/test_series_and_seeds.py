@@ -124,7 +124,132 @@ APART = [
     "X = [v[i:i + 1] for i in range(len(v))]\na, b = train_test_split(X)",
 ]
 
+ROUNDS = """
+import itertools
+import numpy as np
+from sklearn.model_selection import KFold
+def fit(model, lr=0.1, epochs=3):
+    opt = torch.optim.Adam(model.parameters(), lr=lr)
+    losses = []
+    for _ in range(epochs):
+        for x, y in loader:
+            opt.zero_grad()
+            loss = F.mse_loss(model(x), y)
+            loss.backward()
+            opt.step()
+            losses.append(loss.item())
+    return losses[-1]
+def build():
+    return nn.Sequential(nn.Linear(4, 8), nn.ReLU(), nn.Linear(8, 1))
+seeds, rows = [0, 1, 2], []
+BODY
+"""
+STEPS = "opt.zero_grad()\n        F.mse_loss(model(x), y).backward()\n        opt.step()"
+CARRIED = [
+    "model = build()\nfor seed in seeds:\n    torch.manual_seed(seed)\n    rows.append(fit(model))",
+    (
+        "model = nn.Linear(4, 1)\ndef one(seed, lr):\n    torch.manual_seed(seed)\n    return fit(model, lr)\n"
+        "for seed, lr in itertools.product(seeds, [0.1, 0.01]):\n    rows.append(one(seed, lr))"
+    ),
+    (
+        "model = nn.Linear(4, 1)\nfor s in seeds:\n    pass\n"
+        "for i, (a, b) in enumerate(KFold(5).split(data)):\n    rows.append(fit(model))"
+    ),
+    "model = build().to('cpu')\nfor fold in range(5):\n"
+    "    opt = torch.optim.SGD(model.parameters(), lr=0.1)\n    for x, y in loader:\n        " + STEPS,
+    "def main():\n    net = build()\n    for trial in range(3):\n        rows.append(fit(net))\nmain()",
+    (
+        "class Study:\n    def __init__(self):\n        self.net = build()\n"
+        "    def run(self):\n        for fold, part in enumerate(parts):\n"
+        "            opt = torch.optim.Adam(self.net.parameters())\n"
+        "            for x, y in part:\n                opt.zero_grad()\n"
+        "                F.mse_loss(self.net(x), y).backward()\n                opt.step()\nStudy().run()"
+    ),
+]
+ANEW = [
+    "for seed in seeds:\n    torch.manual_seed(seed)\n    model = build()\n    rows.append(fit(model))",
+    (
+        "def one(seed, lr):\n    torch.manual_seed(seed)\n    model = nn.Linear(4, 1)\n    return fit(model, lr)\n"
+        "for seed, lr in itertools.product(seeds, [0.1, 0.01]):\n    rows.append(one(seed, lr))"
+    ),
+    (
+        "model = nn.Linear(4, 1)\nstart = copy.deepcopy(model.state_dict())\n"
+        "for seed in seeds:\n    model.load_state_dict(start)\n    fit(model)"
+    ),
+    "base = build()\nfor fold in range(5):\n    rows.append(fit(copy.deepcopy(base)))",
+    "base = build()\nfor fold in range(5):\n    model = copy.deepcopy(base)\n    rows.append(fit(model))",
+    "model = build()\nfor fold in range(5):\n    model.apply(draw)\n    rows.append(fit(model))",
+    (
+        "model = build()\nfor seed in seeds:\n    for each in model:\n        if hasattr(each, 'reset_parameters'):\n"
+        "            each.reset_parameters()\n    fit(model)"
+    ),
+    "model = build()\nfor stage in range(3):\n    rows.append(fit(model, 0.1 ** stage))",
+    "for trial in range(3):\n    rows.append(fit(build()))",
+    (
+        "class Study:\n    def __init__(self, seed):\n        self.net = build()\n"
+        "    def run(self):\n        return fit(self.net)\n"
+        "for seed in seeds:\n    rows.append(Study(seed).run())"
+    ),
+]
+SEARCH = ROUNDS.replace(
+    "seeds, rows",
+    """
+def probe(model, loader, lo=1e-5, hi=1.0, n=25):
+    START
+    opt = torch.optim.Adam(model.parameters(), lr=lo)
+    lrs, losses = [], []
+    for i, (x, y) in zip(range(n), loader):
+        for g in opt.param_groups:
+            g["lr"] = lo * (hi / lo) ** (i / n)
+        opt.zero_grad()
+        loss = F.mse_loss(model(x), y)
+        loss.backward()
+        opt.step()
+        lrs.append(g["lr"])
+        losses.append(loss.item())
+    END
+    return lrs, losses
+seeds, rows""",
+)
+LOST = SEARCH.replace("START", "pass").replace("END", "pass")
+KEPT = SEARCH.replace("START", "start = copy.deepcopy(model.state_dict())").replace(
+    "END", "model.load_state_dict(start)"
+)
+PASSES = (
+    "\nfor x, y in loader:\n    opt.zero_grad()\n    F.mse_loss(model(x), y).backward()\n    opt.step()\n"
+)
+FOUND = [
+    "model = build()\nlrs, losses = probe(model, loader)\nbest = lrs[int(np.argmin(losses))] / 10\n"
+    "opt = torch.optim.Adam(model.parameters(), lr=best)" + PASSES,
+    "model = build()\nfound = probe(model, loader)\nlr = min(max(found[0][3], 1e-4), 1e-2)\n"
+    "opt = torch.optim.SGD(model.parameters(), lr)" + PASSES,
+    "model = build()\nlrs, losses = probe(model, loader)\nfit(model, lr=lrs[losses.index(min(losses))])",
+    (
+        "def main():\n    net = build()\n    lrs, losses = probe(net, loader)\n"
+        "    lr = lrs[np.argmin(losses)]\n    return fit(net, lr)\nmain()"
+    ),
+    "model = build()\ntried = []\nopt = torch.optim.SGD(model.parameters(), lr=1e-5)\n"
+    "for x, y in loader:\n    opt.param_groups[0]['lr'] *= 1.2\n"
+    "    loss = F.mse_loss(model(x), y)\n    opt.zero_grad()\n    loss.backward()\n    opt.step()\n"
+    "    tried.append((loss.item(), opt.param_groups[0]['lr']))\nlr = min(tried)[1]\n"
+    "opt = torch.optim.SGD(model.parameters(), lr=lr)" + PASSES,
+    "model = build()\ntried = {lr: fit(model, lr) for lr in (0.1, 0.01)}\nlr = min(tried, key=tried.get)\n"
+    "opt = torch.optim.SGD(model.parameters(), lr=lr)" + PASSES,
+]
+NOT_LOST = [
+    FOUND[0].replace("probe(model", "probe(copy.deepcopy(model)"),
+    FOUND[0].replace("opt =", "model = build()\nopt ="),
+    FOUND[0].replace("opt =", "model.load_state_dict(torch.load('start.pt', weights_only=True))\nopt ="),
+    FOUND[1].replace("probe(model", "probe(build()"),
+    "model = build()\nlr = float(input())\nfit(model, lr)\nopt = torch.optim.SGD(model.parameters(), lr=lr)"
+    + PASSES,
+    "model, other = build(), build()\nlrs, losses = probe(other, loader)\nopt = torch.optim.SGD(model.parameters(), lr=lrs[0])"
+    + PASSES,
+    "model = build()\nfit(model)\nfit(model, lr=0.01)",
+]
+
 CASES = {
+    "SAVE013": [*texts(ROUNDS, CARRIED, ANEW), *texts(LOST, FOUND, NOT_LOST), *texts(KEPT, [], FOUND[:4])],
     "PARAM038": texts(SEED, ONE_FOR_ALL, ONE_EACH),
     "DATA013": texts(SERIES, OVERLAPPING, APART),
 }
