@@ -325,3 +325,47 @@ def test_a_decoder_that_is_taught_at_random_sees_nothing_of_later(kind):
 def test_a_state_that_is_carried_on_is_no_later_step():
     text = torch.randint(11, (4, 9))
     assert message_of("DATA033", GoingOn(nn.GRU(6, 6, batch_first=True)), (text[:, :-1],), text[:, 1:]) == []
+
+
+class Window(nn.Module):
+    """Predicts numbers from a window of a series; `hides` are places that it does not look at."""
+
+    def __init__(self, size, out, hides=()):
+        super().__init__()
+        self.hides, self.fc = list(hides), nn.Linear(size, out)
+
+    def forward(self, x, goal=None):
+        x = x.flatten(1).clone()
+        x[:, self.hides] = 0.0
+        return self.fc(x)
+
+
+SERIES = torch.randn(60)
+WINDOWS = SERIES.unfold(0, 12, 1)[:40]
+BESIDE = torch.stack([WINDOWS, torch.randn(40, 12)], 2)
+LATER = torch.stack([SERIES[each + 12 : each + 15] for each in range(40)])
+WITHIN = {
+    "the end": (Window(12, 3), (WINDOWS,), WINDOWS[:, -3:], F.mse_loss, "those at 9 to 11"),
+    "the last": (Window(12, 1), (WINDOWS,), WINDOWS[:, -1:], F.l1_loss, "those at 11"),
+    "the middle, rows of one feature": (Window(12, 2), (WINDOWS[..., None],), WINDOWS[:, 4:6], F.huber_loss, "4 to 5"),
+    "one feature of two": (Window(24, 1), (BESIDE,), BESIDE[:, -1, :1], F.smooth_l1_loss, "those at 22"),
+    "a second input": (Window(12, 3), (WINDOWS, None), WINDOWS[:, :3], F.mse_loss, "0 to 2"),
+    "flat": (nn.Sequential(Window(12, 1), nn.Flatten(0)), (WINDOWS,), WINDOWS[:, -1], F.mse_loss, "those at 11"),
+}  # fmt: skip
+AHEAD = {
+    "later": (Window(12, 3), (WINDOWS,), LATER, F.mse_loss),
+    "all of it": (Window(12, 12), (WINDOWS,), WINDOWS, F.mse_loss),
+    "half of it": (Window(12, 6), (WINDOWS,), WINDOWS[:, 6:], F.mse_loss),
+    "hidden": (Window(12, 3, (9, 10, 11)), (WINDOWS,), WINDOWS[:, -3:], F.mse_loss),
+    "two values": (Window(12, 1), (WINDOWS.sign(),), WINDOWS.sign()[:, :1], F.mse_loss),
+    "scaled": (Window(12, 1), (WINDOWS,), 2 * WINDOWS[:, -1:], F.mse_loss),
+    "three rows": (Window(12, 1), (WINDOWS[:3],), WINDOWS[:3, -1:], F.mse_loss),
+    "a later figure": (Window(12, 3), (WINDOWS,), WINDOWS[:, :1], lambda out, y: F.mse_loss(out.sum(1, keepdim=True), y)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("form", [*WITHIN, *AHEAD])
+def test_targets_within_their_own_window_are_named(form):
+    model, inputs, targets, loss, *said = WITHIN[form] if form in WITHIN else AHEAD[form]
+    messages = message_of("DATA033", model, inputs, targets, loss)
+    assert [said[0] in each for each in messages] == [True] * len(said)

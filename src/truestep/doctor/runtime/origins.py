@@ -99,6 +99,7 @@ class WatchedOrigins:
             int, weakref.ref[Tensor]
         ] = {}  # what models gave in earlier steps: labels of one's own
         self.cuts: list[WatchedOrigin] = []  # where graphs ended in this step
+        self.reads: list[WatchedOrigin] = []  # where a value with a graph was read, as a number without one
 
     def of(self, value: Tensor) -> WatchedOrigin | None:
         """Return where a value was made, if that was in this step and while the watch looked."""
@@ -140,3 +141,4 @@ class WatchedOrigins:
         self._learned = {key: value for key, value in both if value() is not None}
         self._known.clear()
         self.cuts.clear()
+        self.reads.clear()

@@ -242,9 +242,13 @@ class Recorder:
         """An operation has been computed: remember where, for what it gave."""
         origins = self.history.origins
         origin = self._origin(name, result, given)
-        for each in (result,) if isinstance(result, Tensor) else result:
-            if isinstance(each, Tensor):
-                origins.note(each, origin)
+        made = [
+            each for each in ((result,) if isinstance(result, Tensor) else result) if isinstance(each, Tensor)
+        ]
+        for each in made:
+            origins.note(each, origin)
+        if not made and len(origins.reads) < MAX_DEPTH and any(each.requires_grad for each in given):
+            origins.reads.append(origin)
         if isinstance(result, Tensor) and result.requires_grad and result.dim() < 2:
             self.history.sums.note(result, args, origin)
         self.history.rows.follow(origin, given)

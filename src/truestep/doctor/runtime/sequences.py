@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""What a model of sequences is asked to predict, and whether what it sees gives the answer away."""
+"""What a model is asked to predict, and whether what it sees gives the answer away."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import torch
 from torch import Tensor
 
 from truestep.doctor.runtime.history import ForwardCall, LossCall
-from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_on_host
+from truestep.doctor.runtime.looking import is_plain_watched_tensor, watched_on_host, watched_tensors
 from truestep.doctor.runtime.passage import ProbedValue, ProbePassage, align_passages, probed_values_differ
 from truestep.doctor.runtime.probed_model import ProbedModel
 
 LEAST = 4  # steps
 MOST = 128  # numbers of a sequence that are tried out: past them the scores of attention grow large
 EXAMPLES = 2
+MOST_COMPARED = 1 << 22  # numbers of a batch with targets
 SYMBOL_LOSSES = ("cross_entropy", "nll_loss")
 _TARGETS = re.compile(r"label|target|^y$", re.I)
 
@@ -94,6 +95,41 @@ def _same(asked: Tensor, targets: Tensor | None, axis: int, ignored: int) -> boo
         and bool(counted.float().mean() > 0.5)
         and torch.equal(values, targets[counted].to(values.dtype))
     )
+
+
+def targets_given(forward: ForwardCall, loss: LossCall) -> str | None:
+    """Return the places of an input in which the targets stand, if the output, of which the loss is, changes with them.
+
+    They are less than half of that input: an autoencoder is to give back all of it.
+    """
+    outputs = [each for each in watched_tensors(forward.output) if each.numel() == loss.input.numel()]
+    targets = loss.target.detach().reshape(len(loss.target) if loss.target.dim() else 1, -1)
+    if not any(torch.equal(each.reshape(-1), loss.input.reshape(-1)) for each in outputs):
+        return None
+    for key, given in [*enumerate(forward.args), *forward.kwargs.items()]:
+        places = _places_of(targets, given) if isinstance(given, Tensor) and given.dim() > 1 else None
+        if places is not None:
+            changed = given.clone()
+            changed.flatten(1)[:, places] = given.flatten(1)[:, places].roll(1, 0)
+            with ProbedModel(forward) as trial:
+                base, again, other = (_probe_with(trial, {key: each}) for each in (given, given, changed))
+            if _are_alike(base, again) and not _are_alike(base, other):
+                first, last = int(places.min()), int(places.max())
+                return f"{first} to {last}" if last > first else str(first)
+    return None
+
+
+def _places_of(targets: Tensor, given: Tensor) -> Tensor | None:
+    """Return in which column of an input each column of the targets stands; None where one stands nowhere, or varies little."""
+    numbers = given.detach().reshape(len(given), -1)
+    rows, size = targets.shape
+    if rows < LEAST or len(numbers) != rows or 2 * size >= numbers.shape[1]:
+        return None
+    if numbers.numel() * size > MOST_COMPARED or not numbers.is_floating_point():
+        return None
+    same = (numbers[:, :, None] == targets[:, None]).all(0)
+    varied = all(2 * len(each.unique()) > rows for each in targets.T)
+    return same.int().argmax(0) if varied and bool(same.any(0).all()) else None
 
 
 @dataclass(frozen=True)

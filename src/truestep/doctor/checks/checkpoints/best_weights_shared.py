@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The best weights are kept by their dict, which training goes on to change."""
+"""The best weights are kept by their dict, which training goes on to change; or those to begin with are not kept at all."""
 
 import ast
 from collections.abc import Iterator
@@ -9,6 +9,7 @@ from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.averages import WeightMixture, mixtures
+from truestep.doctor.source.carried_on import carried_on
 from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, is_none, method_of, walk
@@ -22,9 +23,10 @@ _WRITTEN = (ast.Constant, ast.Tuple, ast.List, ast.Set)
 
 
 class BestWeightsShared(SourceCheck):
-    """The result of state_dict() is kept in a training loop as it is, to be used after it.
+    """The result of state_dict() is kept in a training loop as it is, to be used after it; or a round that begins anew keeps none.
 
-    Why: it holds the parameters themselves, no copies: when training ends the best weights are the last.
+    Why: it holds the parameters themselves, no copies: when training ends the best weights are the last. Rounds for several
+    seeds, the parts of a cross validation, and a training behind a search for its rate go on with trained weights.
 
     Bad:
         best, best_loss = None, math.inf
@@ -48,7 +50,8 @@ class BestWeightsShared(SourceCheck):
                 best, best_loss = copy.deepcopy(net.state_dict()), loss.item()
         net.load_state_dict(best)
 
-    Fix: copy.deepcopy(net.state_dict()), or save it to a file at once.
+    Fix: copy.deepcopy(net.state_dict()), or save it to a file at once. A round that begins anew makes
+    its model, or loads that copy.
 
     Evidence: 186 repositories, beds A, B, D, E, F, G, H, I, P, Q, R, S, T, U, V: 33 true, 2 debatable, 3 false.
     """
@@ -59,6 +62,7 @@ class BestWeightsShared(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
         training = module.program.training_loops()
+        yield from (At(made, text, RISK) for made, text in carried_on(module))
         mixed = mixtures(module)
         for kept in kept_weights(module):
             own = [each for each in mixed if _is_of_itself(module, each, kept)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from truestep.doctor.check import BUG
+from truestep.doctor.check import BUG, RISK
 from truestep.doctor.probe import Probe
 from truestep.doctor.watcher import Observation, Observations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class NextStepSeen(Probe):
-    """A model is to predict each next symbol, and sees it; or a causal model is to predict the symbol that it is given.
+    """A model is to predict each next symbol, and sees it; or a causal model the symbol, or any model numbers, that it is given.
 
     Why: the output for a step changes with later steps of the input, among them the very answer: the loss falls to
     almost nothing, and the model can't continue a text. With targets that are not shifted it learns to copy.
@@ -49,7 +49,7 @@ class NextStepSeen(Probe):
         F.cross_entropy(logits.transpose(1, 2), text[:, 1:]).backward()
 
     Fix: a causal mask in every attention, no bidirectional recurrence, convolutions padded on the left only; inputs =
-    text[:, :-1], targets = text[:, 1:].
+    text[:, :-1], targets = text[:, 1:]; of a series v[i : i + 24] and v[i + 24 : i + 27].
 
     Evidence: the plain form of row 77 of docs/mistakes.md.
     """
@@ -80,10 +80,14 @@ class NextStepSeen(Probe):
     def try_out(self, forward: ForwardCall) -> Observations:
         """Find out what is asked for, and change the last step: see which outputs change with it."""
         from truestep.doctor.forks.child import NotTriedError
-        from truestep.doctor.runtime.sequences import sight_of, task_of
+        from truestep.doctor.runtime.sequences import sight_of, targets_given, task_of
 
         task = task_of(forward, self.loss) if self.loss is not None else None
         if task is None:
+            places = targets_given(forward, self.loss) if self.loss is not None else None
+            if places is not None:
+                text = f"The targets are among the numbers that the model is given: in each row, those at {places}."
+                yield Observation(forward.place, text, RISK, {"model": forward.called})
             return
         sight, text = sight_of(forward, task), ""
         if sight is None:

@@ -6,12 +6,13 @@ import re
 from collections.abc import Iterator
 from typing import TypeGuard
 
-from truestep.doctor.check import At, SourceCheck
+from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.library.functions import functions
 from truestep.doctor.source.arguments import parameters_given
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, last_part, walk
 from truestep.doctor.source.once import each_once
+from truestep.doctor.source.overlapping import overlapping_windows
 from truestep.doctor.source.values import argument, constant
 
 _TENSORS = functions("takes numbers over")
@@ -22,7 +23,7 @@ _SAME_ROWS = ("to_numpy", "copy", "reset_index", "astype", "values", "iloc", "lo
 
 
 class StatisticsBeforeSplit(SourceCheck):
-    """A scaler is fitted on all data before they are split into training and test.
+    """A scaler is fitted on all data before they are split into training and test, or windows that overlap are split at random.
 
     Why: the test data have shaped the training inputs: the measured quality is too good.
 
@@ -40,18 +41,27 @@ class StatisticsBeforeSplit(SourceCheck):
         train, test = train_test_split(X)
         scaler = StandardScaler().fit(train)
 
-    Fix: split first, fit on the training part alone, transform both.
+    Fix: split first, fit on the training part alone, transform both. A series is cut by time, and each part into windows.
 
     Evidence: 186 repositories, beds E, S, T: 18 true, 2 debatable, 0 false.
     """
 
     code = "DATA013"
-    words = ("train_test_split", ".mean(", ".std(", "fit_transform", "random_split")
+    words = (
+        "train_test_split",
+        ".mean(",
+        ".std(",
+        "fit_transform",
+        "random_split",
+        "randperm",
+        "permutation",
+        "shuffle",
+    )
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report fit or fit_transform whose data reach a later split in the same scope, or were split already."""
+        """Report fit or fit_transform whose data reach a later split in the same scope, or were split already; and windows."""
         seen = set[ast.AST]()
-        for found in (*self._fitted(module), *_by_hand(module)):
+        for found in (*self._fitted(module), *_by_hand(module), *_of_windows(module)):
             if found.node not in seen:
                 seen.add(found.node)
                 yield found
@@ -83,6 +93,49 @@ class StatisticsBeforeSplit(SourceCheck):
                 continue  # what is fitted on all data besides is for use afterwards
             if any(_is_split(module, name) for name in _names(module, call) if name):
                 yield At(call, "This is fitted on all data, which are cut into two parts only afterwards.")
+
+
+def _of_windows(module: SourceModule) -> Iterator[At]:
+    """Report a split at random of examples that share rows with their neighbours."""
+    for split, wholes in _split_at_random(module):
+        if any(overlapping_windows(module, _parts_behind(module, wholes))):
+            text = "Windows next to each other share rows, and these are split at random: what is tested was trained on in part."
+            yield At(split, text, RISK)
+
+
+def _split_at_random(module: SourceModule) -> Iterator[tuple[ast.AST, list[ast.expr]]]:
+    """Yield each random split with what it splits, by a function or by the two halves of an order that was drawn."""
+    for split in module.calls(*functions("splits at random")):
+        if constant(argument(split, None, "shuffle")) is not False:
+            yield split, split.args
+    halves: dict[str, list[ast.Subscript]] = {}
+    for each in module.all(ast.Subscript):
+        if isinstance(each.slice, ast.Slice) and _is_drawn(module, each.value):
+            halves.setdefault(ast.unparse(each.value), []).append(each)
+    for cuts in halves.values():
+        texts = {ast.unparse(each.slice): each for each in cuts}
+        firsts = [each for text, each in texts.items() if text[:1] == ":" and f"{text[1:]}:" in texts]
+        for each in firsts:
+            given = [target for target, value in _pairs(module.statement(each)) if value is each]
+            uses = [each, *(read for name in map(dotted, given) if name for read in module.reads(name))]
+            yield each, [whole for use in uses for whole in _taken_from(module, use)]
+
+
+def _is_drawn(module: SourceModule, order: ast.expr) -> bool:
+    """Tell `torch.randperm(n)`, and what `shuffle` was given."""
+    made = [last_part(each.func) for each in module.definitions(order) if isinstance(each, ast.Call)]
+    shuffled = [each.args[0] for each in module.method_calls("shuffle") if each.args]
+    return any(each in ("randperm", "permutation") for each in made) or any(
+        dotted(each) == dotted(order) and module.scope(each) is module.scope(order) for each in shuffled
+    )
+
+
+def _taken_from(module: SourceModule, rows: ast.expr) -> list[ast.expr]:
+    """Return x of `x[rows]` and `Subset(x, rows)`."""
+    up = module.parents[rows]
+    if isinstance(up, ast.Subscript) and up.slice is rows:
+        return [up.value]
+    return up.args[:1] if isinstance(up, ast.Call) and rows in up.args[1:] else []
 
 
 def _is_done_again(module: SourceModule, fitted: ast.Call, split: ast.Call) -> bool:
@@ -313,13 +366,18 @@ def _is_of_fitted(turned: ast.Call, fitted: ast.Call) -> bool:
 
 
 def _fitted_behind(module: SourceModule, node: ast.expr) -> list[ast.Call]:
-    """Return each `scaler.fit_transform(...)` that a value comes from, through names, data sets and functions."""
+    """Return each `scaler.fit_transform(...)` that a value comes from."""
+    parts = _parts_behind(module, [node])
+    return [each for each in parts if _is_fit_transform(each) and _is_scaler(module, each)]
+
+
+def _parts_behind(module: SourceModule, nodes: list[ast.expr]) -> list[ast.AST]:
+    """Return the parts of what values come from, through names, data sets and functions."""
 
     def behind(value: ast.expr) -> list[ast.expr]:
         return [made for part in walk(value) for made in _made_by(module, part) if made is not None]
 
-    parts = [part for value in each_once([node], behind, MAX_DEPTH - 1) for part in walk(value)]
-    return [each for each in parts if _is_fit_transform(each) and _is_scaler(module, each)]
+    return [part for value in each_once(nodes, behind, MAX_DEPTH - 1) for part in walk(value)]
 
 
 def _is_fit_transform(node: ast.AST) -> TypeGuard[ast.Call]:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from torch import Tensor, nn
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+    from truestep.doctor.runtime.origins import WatchedOrigin
 
 AFTER = 6
 AFTER_FOR_MEMBERS = (
@@ -84,10 +85,11 @@ class LayerWithoutGradient(Watcher):
         if silent:
             names = [history.name_of(each) for each in silent[:6]]
             total = sum(1 for _ in record.parameters())
-            text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}{_end(history, silent)}."
-            yield Observation(
-                record.place, text, RISK, {"without_gradient": names, "steps": record.num_steps + 1}
-            )
+            end = _end(history, silent)
+            told = f"; the graph ends in {history.told(end, end.place)}" if end is not None else ""
+            text = f"{len(silent)} of {total} parameters never had a gradient: {', '.join(names)}{told}."
+            evidence = {"without_gradient": names, "steps": record.num_steps + 1}
+            yield Observation(end.place if end is not None else record.place, text, RISK, evidence)
 
 
 def _chosen_by_batch(history: WatchHistory, reached: set[int]) -> set[int]:
@@ -108,14 +110,12 @@ def _parameter_ids(module: nn.Module) -> set[int]:
     return {id(each) for each in module.parameters()}
 
 
-def _end(history: WatchHistory, silent: list[Tensor]) -> str:
-    """Return the operation that ended the graph behind one of these parameters in this step."""
+def _end(history: WatchHistory, silent: list[Tensor]) -> WatchedOrigin | None:
+    """Return the operation that ended the graph behind one of these parameters in this step, or read a number out of it."""
     mine = {id(each) for each in silent}
     modules = [part for model in history.models for part in model.modules() if part.training]
     layers = {
         id(part) for part in modules if any(id(each) in mine for each in part.parameters(recurse=False))
     }
-    for cut in history.origins.cuts:
-        if any(id(each.layer) in layers for each in cut.ancestors()):
-            return f"; the graph ends in {history.told(cut)}"
-    return ""
+    ends = (*history.origins.cuts, *history.origins.reads)
+    return next((cut for cut in ends if any(id(each.layer) in layers for each in cut.ancestors())), None)
