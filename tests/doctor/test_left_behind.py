@@ -184,6 +184,7 @@ SAME_PART = (
     ("losses = losses.masked_fill(mask, -1e9)", "found = losses.sum() / mask.sum()"),
     ("losses = torch.where(mask, losses, 0.0)", "found = losses.sum() / mask.sum()"),
     ("losses = losses.masked_fill(mask, 0.)", "found = losses.mean()"),
+    ("losses = losses.masked_fill(mask, 0.)", "n = len(y) - mask.sum().item(); found = losses.sum() / n"),
     ("losses = losses.masked_fill(mask, 0.)", "mask = ~mask; found = losses.sum() / y.sum()"),
 )  # fmt: skip
 

@@ -64,6 +64,28 @@ SEED001 generators-seeded-differently DEV003, VALUE023 counter-never-counts PARA
 VALUE026 row-meets-column LOSS017, VALUE027 part-joined-twice PARAM016, VALUE033 shuffled-order-unused DATA001,
 VALUE038 length-of-dict DATA002, VALUE042 span-without-its-end EVAL041, VALUE043 argument-changed-in-place GRAD023
 """,
+    "{plain} says it": """
+DATA034 input-as-target DATA033, DATA038 transform-of-whole-set DATA019, EVAL030 comparison-broadcast LOSS017, EVAL031
+largest-of-one-output LOSS023, EVAL036 full-batches-assumed EVAL043, GRAD002 zero-grad-between-backward-and-step GRAD004, GRAD009
+clip-before-backward GRAD008, GRAD026 gradients-explode GRAD025, GRAD027 penalty-mixed-by-fixed-rank GRAD040, LOSS006
+softmax-without-dim LOSS007, LOSS020 every-target-ignored LOSS019, OLD002 apex OLD001, OLD003 default-tensor-type OLD001, OLD006
+old-weight-norm OLD001, OLD011 old-reduction OLD001, SAVE004 foreign-code-loaded SAVE001, SCHED007 schedule-of-idle-optimizer
+SCHED001, SCHED014 warm-up-never-ends SCHED010
+""",
+    "in code of strangers it was false more often than true": """
+DATA010 sequence-axes-exchanged, DATA036 listings-paired-unsorted, DATA043 pair-augmented-apart, DIST008 mean-of-means, DIST013
+sync-batch-norm-uneven, EVAL015 training-flag-set, EVAL032 total-left-undivided, GRAD029 clip-of-other-parameters, GRAD043
+penalty-without-graph, GRAD050 foreign-gradients-kept, LOSS009 one-hot-without-classes, LOSS016 loss-unbound, LOSS043
+hinge-one-sided, PARAM003 parameter-tensor-not-registered, SAVE007 tied-weights-untied, SAVE008 saved-in-every-micro-batch,
+SAVE012 saved-value-stale, SAVE014 schedule-not-saved, SCHED006 loop-over-number, SEED005 seeded-in-every-epoch, VALUE005
+fixed-index-in-loop, VALUE008 guard-of-one-alternative, VALUE010 sibling-s-name-left, VALUE018 loop-variable-rebound, VALUE022
+mask-never-used, VALUE034 totals-always-equal, VALUE039 truncation-thrown-away
+""",
+    "in code of strangers it was never clearly true": """
+DATA039 mask-weighs-as-zero, DIST016 saved-by-every-rank, LOSS025 criterion-left-on-host, LOSS037 target-carries-gradient, LOSS039
+divergence-of-raw-values, MEM002 outputs-kept-with-graph, PARAM012 self-normalising-net-spoiled, PARAM040 option-left-out, SAVE009
+restored-state-replaced, VALUE006 branch-without-effect, VALUE016 divided-by-norm-of-relu, VALUE024 sum-that-cancels
+""",
     "torch raises there": """
 AMP003 scaler-never-updated, AMP004 unscaled-twice, AMP005 autocast-without-device, AMP006 half-type-in-numpy,
 DATA008 double-precision-from-numpy, DATA011 lengths-unsorted, GRAD019 tensor-zero-grad, GRAD021 closure-missing,
@@ -73,71 +95,14 @@ LOSS013 unreduced-loss-in-backward, EVAL017 gradients-left-off
 }
 # code, name and reason, in a row each
 _TABLE = """\
-DATA010 sequence-axes-exchanged: in code of strangers it was false more often than true (0 true, 3 false).
 DATA032 split-drawn-again: DATA040 says it when it runs (by reading 2 were true, 2 false).
-DATA034 input-as-target: DATA033 says it.
-DATA036 listings-paired-unsorted: in code of strangers it was false more often than true (0 true, 2 false).
-DATA038 transform-of-whole-set: DATA019 says it.
-DATA039 mask-weighs-as-zero: in code of strangers it was never clearly true (1 debatable).
-DATA043 pair-augmented-apart: in code of strangers it was false more often than true (0 true, 3 false).
 DEV002 variable-name-unquoted: undefined names are VALUE041.
-DIST008 mean-of-means: in code of strangers it was false more often than true (0 true, 3 false).
-DIST013 sync-batch-norm-uneven: in code of strangers it was false more often than true (0 true, 7 false).
-DIST016 saved-by-every-rank: in code of strangers it was never clearly true (2 debatable).
 EVAL013 total-never-reset: EVAL039 says it of a total; of a meter it was never true (1 false).
-EVAL015 training-flag-set: in code of strangers it was false more often than true (0 true, 1 false).
-EVAL030 comparison-broadcast: LOSS017 says it.
-EVAL031 largest-of-one-output: LOSS023 says it.
-EVAL032 total-left-undivided: in code of strangers it was false more often than true (1 true, 4 false).
-EVAL036 full-batches-assumed: EVAL043 says it.
-GRAD002 zero-grad-between-backward-and-step: GRAD004 says it.
-GRAD009 clip-before-backward: GRAD008 says it.
-GRAD026 gradients-explode: GRAD025 says it.
-GRAD027 penalty-mixed-by-fixed-rank: GRAD040 says it.
-GRAD029 clip-of-other-parameters: in code of strangers it was false more often than true (0 true, 1 false).
 GRAD041 trained-tensor-detached: GRAD024 says it when it runs (by reading 1 was true, 4 false).
-GRAD043 penalty-without-graph: in code of strangers it was false more often than true (0 true, 1 false).
-GRAD050 foreign-gradients-kept: in code of strangers it was false more often than true (0 true, 1 false).
-LOSS006 softmax-without-dim: LOSS007 says it.
-LOSS009 one-hot-without-classes: in code of strangers it was false more often than true (1 true, 2 false).
 LOSS015 criterion-not-optimized: in code of strangers it was never true (2 false); PARAM015 says it when it runs.
-LOSS016 loss-unbound: in code of strangers it was false more often than true (1 true, 2 false).
-LOSS020 every-target-ignored: LOSS019 says it.
-LOSS025 criterion-left-on-host: in code of strangers it was never clearly true (1 debatable).
-LOSS037 target-carries-gradient: in code of strangers it was never clearly true (2 debatable).
-LOSS039 divergence-of-raw-values: in code of strangers it was never clearly true (6 debatable).
-LOSS043 hinge-one-sided: in code of strangers it was false more often than true (0 true, 5 false).
-MEM002 outputs-kept-with-graph: in code of strangers it was never clearly true (2 debatable).
-OLD002 apex: OLD001 says it.
-OLD003 default-tensor-type: OLD001 says it.
-OLD006 old-weight-norm: OLD001 says it.
-OLD011 old-reduction: OLD001 says it.
-PARAM003 parameter-tensor-not-registered: in code of strangers it was false more often than true (4 true, 6 false).
-PARAM012 self-normalising-net-spoiled: in code of strangers it was never clearly true (5 debatable).
 PARAM032 recurrent-dropout-idle: torch warns there.
-PARAM040 option-left-out: in code of strangers it was never clearly true (1 debatable).
-SAVE004 foreign-code-loaded: SAVE001 says it.
-SAVE007 tied-weights-untied: in code of strangers it was false more often than true (0 true, 1 false).
-SAVE008 saved-in-every-micro-batch: in code of strangers it was false more often than true (0 true, 2 false).
-SAVE009 restored-state-replaced: in code of strangers it was never clearly true (1 debatable).
-SAVE012 saved-value-stale: in code of strangers it was false more often than true (0 true, 1 false).
-SAVE014 schedule-not-saved: in code of strangers it was false more often than true (1 true, 3 false).
-SCHED006 loop-over-number: in code of strangers it was false more often than true (0 true, 1 false).
-SCHED007 schedule-of-idle-optimizer: SCHED001 says it.
 SCHED009 batches-taken-for-updates: in code of strangers it was false as often as true (1 and 1).
-SCHED014 warm-up-never-ends: SCHED010 says it.
-SEED005 seeded-in-every-epoch: in code of strangers it was false more often than true (2 true, 3 false).
 VALUE004 same-value-twice: in code of strangers it was false as often as true (2 and 2; 6 debatable).
-VALUE005 fixed-index-in-loop: in code of strangers it was false more often than true (0 true, 1 false).
-VALUE006 branch-without-effect: in code of strangers it was never clearly true (3 debatable).
-VALUE008 guard-of-one-alternative: in code of strangers it was false more often than true (0 true, 3 false).
-VALUE010 sibling-s-name-left: in code of strangers it was false more often than true (0 true, 10 false).
-VALUE016 divided-by-norm-of-relu: in code of strangers it was never clearly true (2 debatable).
-VALUE018 loop-variable-rebound: in code of strangers it was false more often than true (1 true, 2 false).
-VALUE022 mask-never-used: in code of strangers it was false more often than true (0 true, 1 false).
-VALUE024 sum-that-cancels: in code of strangers it was never clearly true (1 debatable).
-VALUE034 totals-always-equal: in code of strangers it was false more often than true (0 true, 5 false).
-VALUE039 truncation-thrown-away: in code of strangers it was false more often than true (1 true, 3 false).
 """
 
 

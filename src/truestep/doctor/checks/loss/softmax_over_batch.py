@@ -3,14 +3,12 @@
 
 import ast
 from collections.abc import Iterator
-from typing import Any
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.losses import classifier_outputs
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, method_of
 from truestep.doctor.source.once import each_once
-from truestep.doctor.source.rewriting import Edits, SourceRewriteError, with_keyword
 from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
 
 MAX_DEPTH = 3  # from a model to its last part
@@ -44,7 +42,6 @@ class SoftmaxOverBatch(SourceCheck):
     """
 
     code = "LOSS007"
-    rewrites = "safe"
     words = ("oftmax", "oftmin")
     shows_as = ("DATA015",)
 
@@ -62,12 +59,6 @@ class SoftmaxOverBatch(SourceCheck):
             )
         for call, name in _without(module):
             yield At(call, f"{name} without dim: of a 3-dimensional input it takes the batch.", ADVICE)
-
-    def rewrite(self, module: SourceModule, node: Any) -> Edits:
-        """Say the last dimension where none is said."""
-        if not any(call is node for call, _ in _without(module)):
-            raise SourceRewriteError
-        return [with_keyword(module, node, "dim", "-1")]
 
 
 def _without(module: SourceModule) -> Iterator[tuple[ast.Call, str]]:

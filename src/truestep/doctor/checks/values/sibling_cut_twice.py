@@ -33,11 +33,10 @@ class SiblingCutTwice(SourceCheck):
 
     Fix: write the other value.
 
-    Evidence: JorisRoels/neuralnets 0cdfb2b4 neuralnets/util/tools.py:427.
+    Evidence: JorisRoels/neuralnets 0cdfb2b4 neuralnets/util/tools.py:427; bed V: 1 true, 0 false.
     """
 
     code = "VALUE044"
-    is_preview = True
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report the second of two such assignments, where its names are the first one's with a value in sight for the other."""
