@@ -6,6 +6,7 @@ import copy
 import gc
 import json
 import re
+import warnings
 from collections import deque
 
 import pytest
@@ -364,3 +365,34 @@ def test_what_is_refused_twice_in_the_same_words_is_said_once(tmp_path):
     assert message_of(train).count("history") == 1
     training.run.state.clear()
     training.run.close()
+
+
+def averaged_by_hand(net, other):
+    for mine, its in zip(net.module.parameters(), other.parameters(), strict=True):
+        other_weight = its.detach()
+        other_weight.lerp_(mine.detach(), 0.5)
+
+
+MEASURED = {
+    "another": (lambda net, other: lambda b: -other(b[0]).square().mean(1), None, True),
+    "another within a function": (lambda net, other: lambda b: F.cross_entropy(other(b[0]), b[1], reduction="none"), None, True),
+    "its own": (lambda net, other: lambda b: net(b[0]).square().mean(1), None, False),
+    "both": (lambda net, other: lambda b: (net(b[0]) - other(b[0])).square().mean(1), None, False),
+    "a copy that follows": (lambda net, other: lambda b: other(b[0]).square().mean(1), averaged_by_hand, False),
+    "a teacher": (lambda net, other: lambda b: other.requires_grad_(False)(b[0]).square().mean(1), None, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("habit", MEASURED)
+def test_another_network_that_is_measured_again_and_again_is_told(tmp_path, habit):
+    training, other = Training(tmp_path), nn.Linear(4, 2)
+    values, follow, is_told = MEASURED[habit]
+    with warnings.catch_warnings(record=True) as caught, training.run:
+        warnings.simplefilter("always")
+        for _ in training.run.epochs(2):
+            training.train(training.loss)
+            if follow is not None:
+                follow(training.net, other)
+            training.net.evaluate(values(training.net, other), training.data)
+    told = [str(each.message) for each in caught if "no part of 'net'" in str(each.message)]
+    assert len(told) == is_told
