@@ -212,6 +212,8 @@ AT_ONCE = [
     "t.data.copy_(tau * t.data + (1 - tau) * p.data)",
     "t.data = 0.01 * t.data + 0.99 * p.data",
     "t.mul_(1 - decay)\n    t.add_(decay * p)",
+    "t.copy_(torch.lerp(p, t, 0.005))",
+    "t.data = p.lerp(t, tau)",
 ]
 SLOWLY = [
     "t.lerp_(p, tau)",
@@ -219,6 +221,8 @@ SLOWLY = [
     "t.data.copy_((1 - tau) * t.data + tau * p.data)",
     "t.copy_(p)",
     "t.lerp_(p, 1.0)",
+    "t.copy_(torch.lerp(t, p, tau))",
+    "t.data = t.lerp(p, 0.01)",
     "t.lerp_(p, 1 / (len(x) + 1))",
 ]
 RUN = """

@@ -432,7 +432,7 @@ def test_who_waits_is_told_how_far_it_is(tmp_path, monkeypatch, is_connected, wo
     if not worth_it:  # other processes may be done before anybody asks
         assert told
     else:
-        assert {done for done, _ in told} == set(range(7))
+        assert {done for done, _ in told} == set(range(8))
 
 
 def test_a_fix_names_what_the_user_named():

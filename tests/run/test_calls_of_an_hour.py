@@ -6,6 +6,7 @@ import copy
 import gc
 import json
 import re
+import warnings
 from collections import deque
 
 import pytest
@@ -128,7 +129,7 @@ def test_batches_that_are_batched_again_are_asked_after(tmp_path, data, loss):
     training = Training(tmp_path, data, batch_size=2)
     with pytest.raises((RuntimeError, ts.LossError)) as caught, training.run:
         training.train(loss(training))
-    assert "run.data(lambda: batches)" in "".join(caught.value.__notes__)
+    assert "run.data(lambda: batches)" in caught.value.__notes__[-1]  # behind what else it may mean
 
 
 def test_tokens_with_a_label_each_are_not_asked_after(tmp_path):
@@ -315,3 +316,83 @@ def test_a_schedule_under_another_name_stays_the_function_that_it_is(tmp_path):
     ):
         torch.optim.lr_scheduler.StepLR(net.optimizer, 3)
     run.close()
+
+
+def message_of(call):
+    with pytest.raises((ts.OptionError, ts.CheckpointError, RuntimeError)) as raised:
+        call()
+    return "\n".join([str(raised.value), *getattr(raised.value, "__notes__", ())])
+
+
+PARTS = nn.Sequential(nn.Linear(4, 4), nn.Linear(4, 2))
+
+
+@pytest.mark.parametrize(
+    ("call", "said"),
+    [
+        (lambda: ts.Run(name="exp1"), "Write it first: ts.Run('exp1')."),
+        (lambda: ts.Run(log_dir="logs", seed=0), "Write it first: ts.Run('logs')."),
+        (
+            lambda: ts.Run(output_dir="out", learning_rate=1e-3, num_train_epochs=3),
+            "for epoch in run.epochs(",
+        ),
+        (lambda: ts.freeze(PARTS, "encoder"), "All in a part of it: '0', '1'."),
+        (
+            lambda: ts.freeze(PARTS[0].parameters()),
+            "Write ts.freeze(net), where net is what has the parameters",
+        ),
+    ],
+)
+def test_what_was_meant_is_written_out(call, said):
+    assert said in message_of(call)
+
+
+@pytest.mark.parametrize("value", [torch.eye(2), torch.eye(2).numpy(), "words", {"a": 1.0}])
+def test_what_can_not_be_logged_is_said_without_what_was_tried(tmp_path, value):
+    with pytest.raises(ts.OptionError) as raised:
+        Training(tmp_path / "run").run.log(value=value)
+    assert raised.value.__suppress_context__
+
+
+def test_what_is_refused_twice_in_the_same_words_is_said_once(tmp_path):
+    training = Training(tmp_path / "run")
+    training.run.state["history"] = [lambda: None]
+
+    def train():
+        for _ in training.run.epochs(1):
+            training.train(training.loss)
+
+    assert message_of(train).count("history") == 1
+    training.run.state.clear()
+    training.run.close()
+
+
+def averaged_by_hand(net, other):
+    for mine, its in zip(net.module.parameters(), other.parameters(), strict=True):
+        other_weight = its.detach()
+        other_weight.lerp_(mine.detach(), 0.5)
+
+
+MEASURED = {
+    "another": (lambda net, other: lambda b: -other(b[0]).square().mean(1), None, True),
+    "another within a function": (lambda net, other: lambda b: F.cross_entropy(other(b[0]), b[1], reduction="none"), None, True),
+    "its own": (lambda net, other: lambda b: net(b[0]).square().mean(1), None, False),
+    "both": (lambda net, other: lambda b: (net(b[0]) - other(b[0])).square().mean(1), None, False),
+    "a copy that follows": (lambda net, other: lambda b: other(b[0]).square().mean(1), averaged_by_hand, False),
+    "a teacher": (lambda net, other: lambda b: other.requires_grad_(False)(b[0]).square().mean(1), None, False),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("habit", MEASURED)
+def test_another_network_that_is_measured_again_and_again_is_told(tmp_path, habit):
+    training, other = Training(tmp_path), nn.Linear(4, 2)
+    values, follow, is_told = MEASURED[habit]
+    with warnings.catch_warnings(record=True) as caught, training.run:
+        warnings.simplefilter("always")
+        for _ in training.run.epochs(2):
+            training.train(training.loss)
+            if follow is not None:
+                follow(training.net, other)
+            training.net.evaluate(values(training.net, other), training.data)
+    told = [str(each.message) for each in caught if "no part of 'net'" in str(each.message)]
+    assert len(told) == is_told

@@ -6,6 +6,7 @@ import inspect
 import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
+from os import PathLike, fspath
 from types import FunctionType
 from typing import Any, Literal, ParamSpec, TypeVar, get_args, get_origin
 
@@ -28,23 +29,27 @@ def check_keyword_options(owner: str, given: Iterable[str], known: Iterable[str]
 
 
 def _unknown_keyword(owner: str, given: Iterable[str], known: list[str]) -> str | None:
-    for name in given:
-        if name in known:
-            continue
-        said = f"{owner} has no option {name!r}."
-        place, value = f"{owner}(NAME=...)", given[name] if isinstance(given, Mapping) else None
-        is_word = isinstance(value, str | bool) or type(value).__name__ == "dtype"  # what a row may name, too
-        if instead := (is_word and guidance(place, f"{name}={value}")) or guidance(place, name):
-            is_number = isinstance(value, int | float) and not isinstance(value, bool)
-            if is_number and re.fullmatch(r"\w+=\d[\d.]*", instead):  # an example: what was given is meant
-                instead = f"{instead.partition('=')[0]}={value!r}"
-            if isinstance(value, FunctionType) and "=lambda " in instead:
-                instead = f"{instead.partition('=')[0]}=, with the same function"
-            return f"{said} Write {instead}."
-        if word := option_by_other_name(name, known):
-            return f"{said} Here it is called {word}: {owner}({word}=...)."
-        return f"{said} {nearest_names(name, known)}"
-    return None
+    values = given if isinstance(given, Mapping) else dict.fromkeys(given)
+    said = [_other_option(owner, name, value, known) for name, value in values.items() if name not in known]
+    return " ".join(said) or None
+
+
+def _other_option(owner: str, name: str, value: object, known: list[str]) -> str:
+    """Return what to write in the place of an option that is not there."""
+    said, place = f"{owner} has no option {name!r}.", f"{owner}(NAME=...)"
+    is_word = isinstance(value, str | bool) or type(value).__name__ == "dtype"  # what a row may name, too
+    if instead := (is_word and guidance(place, f"{name}={value}")) or guidance(place, name):
+        is_number = isinstance(value, int | float) and not isinstance(value, bool)
+        if is_number and re.fullmatch(r"\w+=\d[\d.]*", instead):  # an example: what was given is meant
+            instead = f"{instead.partition('=')[0]}={value!r}"
+        if isinstance(value, FunctionType) and "=lambda " in instead:
+            instead = f"{instead.partition('=')[0]}=, with the same function"
+        if isinstance(value, str | PathLike) and instead.endswith('"runs/digits")'):
+            instead = instead.replace('"runs/digits"', repr(fspath(value)))
+        return f"{said} Write {instead}."
+    if word := option_by_other_name(name, known):
+        return f"{said} Here it is called {word}: {owner}({word}=...)."
+    return f"{said} {nearest_names(name, known)}"
 
 
 def is_argument_error(error: TypeError, through: str | tuple[str, ...] | None = None) -> bool:

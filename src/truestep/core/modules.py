@@ -47,6 +47,7 @@ def as_module(model: object, piece: str) -> nn.Module:
     module = module_of(model)
     if module is None:
         raise OptionError(
-            f"{piece} needs a module, or a learner of a run, first, got {type(model).__name__}."
+            f"{piece} needs a module, or a learner of a run, first, got {type(model).__name__}. Write {piece}(net), where net "
+            f"is what has the parameters, or {piece}(net.part)."
         )
     return module

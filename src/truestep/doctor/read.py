@@ -89,8 +89,10 @@ def read_paths(
         [each for each in files if each not in known]
     )
     reading = SourceReading()
-    for part in _read_units(units, wanted, cache, ReadTally(files, waiting)):
+    tally = ReadTally(files, waiting)
+    for part in _read_units(units, wanted, cache, tally):
         reading.add(part)
+    tally.end()
     _places = None
     since = {check.code: check.gone_since for check in wanted}
     pins = TorchPins()

@@ -23,6 +23,7 @@ class ReadTally:
         self._read = mmap.mmap(-1, max(1, len(files)))
         self._waiting = waiting
         self._told = time.perf_counter()
+        self._has_told = False
         self._process = os.getpid()
         _current = self
 
@@ -32,7 +33,13 @@ class ReadTally:
         if due and self._waiting is not None and os.getpid() == self._process:
             self._told = time.perf_counter()
             if (count := self._read[:].count(1)) < len(self._places):
+                self._has_told = True
                 self._waiting(count, len(self._places))
+
+    def end(self) -> None:
+        """All are read: say so to who was told how far it is."""
+        if self._has_told and self._waiting is not None:
+            self._waiting(len(self._places), len(self._places))
 
     def add(self, paths: Sequence[Path]) -> None:
         """Note files that are done."""

@@ -102,7 +102,7 @@ def _evaluate(learner: LearnerParts, values: Values, data: Any, metric: Any) -> 
             if number == 0:
                 refuse_rows_taken(values, batch, making)
             seen = _with_lent(context, batch, counting, is_here=is_here)
-            first = telling_of_no_model(values, learner.name) if number == 0 else nullcontext()
+            first = telling_of_no_model(values, learner) if number == 0 else nullcontext()
             with telling_of_trainer_metrics(values, batch), first:
                 result = _result(learner, values, seen, is_looked_at=number == 0 and metric is None)
                 totals.add(result if is_here else None, batch, counting)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""A function to evaluate that calls no model: it takes what the data give for predictions, and its numbers look like any."""
+"""A function to evaluate that calls no model, or one that nothing trains, not the learner's: its numbers look like any."""
 
 import functools
 import inspect
@@ -7,33 +7,53 @@ import types
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
+from weakref import WeakKeyDictionary
 
 from torch import Tensor, nn
 from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import warn_user
+from truestep.engine.parts import LearnerParts
 from truestep.engine.wrong_calls import CORRECT
 
+_measured: WeakKeyDictionary[nn.Module, tuple[int, list[float]]] = WeakKeyDictionary()
 _DEEPEST = 3  # a function that calls a function that calls one
 
 
 @contextmanager
-def telling_of_no_model(values: Callable[[Any], Any], name: str) -> Iterator[None]:
-    """Warn where no module is called within this, and the function `values` reads nothing that computes with weights."""
-    if _computes(values):
-        yield
-        return
-    called: list[bool] = []
-    handle = register_module_forward_pre_hook(lambda *_: called.append(True))
+def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> Iterator[None]:
+    """Warn where no module is called within this, and `values` reads no weights; or none of the learner's."""
+    called: list[nn.Module] = []
+    handle = register_module_forward_pre_hook(lambda module, *_: called.append(module))
     try:
         yield
     finally:
         handle.remove()
-    if not called:
+    if called:
+        _tell_of_another(called, learner)
+    elif not _computes(values):
         warn_user(
-            f"The function given to net.evaluate calls no model, so its numbers say nothing of {name!r}: it is given each batch as "
-            f"the data give it, inputs and labels, and no predictions. Have it call the learner: {CORRECT}"
+            f"The function given to net.evaluate calls no model, so its numbers say nothing of {learner.name!r}: it is given each "
+            f"batch as the data give it, inputs and labels, and no predictions. Have it call the learner: {CORRECT}"
+        )
+
+
+def _tell_of_another(called: list[nn.Module], learner: LearnerParts) -> None:
+    """Warn of a trainable network that is measured in the learner's place, at a later step again, and has not changed.
+
+    An average of the weights that is kept by hand changes, and a teacher is frozen.
+    """
+    other, own = called[0], {*learner.module.modules()}
+    weights = [each for each in other.parameters() if each.requires_grad]
+    if not weights or learner.options.compile or not own.isdisjoint(called):
+        return
+    sums, step = [float(each.detach().double().sum()) for each in weights], learner.context.step
+    before = _measured.setdefault(other, (step, sums))
+    if before[0] < step and before[1] == sums:
+        warn_user(
+            f"The function given to net.evaluate calls a {type(other).__name__} of its own and no part of {learner.name!r}: it has "
+            f"not changed since step {before[0]}, and no learner trains it. Have it call the learner: {CORRECT}"
         )
 
 

@@ -20,6 +20,7 @@ from truestep.explainer.values import is_tensor_at_crash
 _log = logging.getLogger(__name__)
 _MAX_VALUES = 4
 _MAX_CHAIN = 10
+ASKS = "truestep: each of its "  # samples has rows of its own
 
 
 def annotate_error(error: BaseException) -> None:
@@ -38,6 +39,8 @@ def annotate_error(error: BaseException) -> None:
         explanation = explain_exception(error)
         if explanation is not None:
             error.add_note(explanation.note())
+            # what asks whether the mistake is another one is read last
+            error.__notes__.sort(key=lambda note: isinstance(note, str) and note.startswith(ASKS))
     except (Exception, SystemExit):  # noqa: BLE001 - the user's own error is what counts, whatever its str() does
         _log.debug("an explanation failed", exc_info=True)
 

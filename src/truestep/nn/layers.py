@@ -83,7 +83,11 @@ def layer_names_within(pattern: str, names: Iterable[str], kind: str) -> list[st
     known = list(names)
     outer = {name: accumulate(name.split("."), "{}.{}".format) for name in known}  # "a.b": "a", "a.b"
     inside = [name for name, parts in outer.items() if any(fnmatchcase(part, pattern) for part in parts)]
-    return inside or layer_names_like(pattern, known, kind)
+    if not inside:
+        tops = dict.fromkeys(name.partition(".")[0] for name in known if "." in name)
+        whole = f" All in a part of it: {', '.join(map(repr, tops))}." if 0 < len(tops) <= SHOWN_NAMES else ""
+        raise OptionError(f"No {kind} is called {pattern!r}. {_nearest_names_text(pattern, known)}{whole}")
+    return inside
 
 
 def _nearest_names_text(word: str, known: list[str]) -> str:

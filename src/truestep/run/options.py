@@ -209,17 +209,17 @@ def _logged_number(name: str, value: Any) -> float:
             raise TypeError
         # torch warns of float(tensor) where the tensor has a gradient
         return float(value.detach() if isinstance(value, Tensor) else value)
-    except (TypeError, ValueError, RuntimeError, OverflowError) as error:
+    except (TypeError, ValueError, RuntimeError, OverflowError):
         from truestep.engine.result import Update
 
         if isinstance(value, Mapping) and value:
-            raise OptionError(_logged_mapping(name, value)) from error
+            raise OptionError(_logged_mapping(name, value)) from None
         raise OptionError(
             f"run.log({name}=...) was given {type(value).__name__} {str(value)[:60]!r}; what is logged is a number, a one-element "
             "tensor, or ts.Image(pixels), ts.Audio(wave, rate) or ts.Text(string). Log several numbers under several names."
             + (" The loss of an update is update.loss." if isinstance(value, Update) else "")
             + (" It was not called: write its parentheses, too." if callable(value) else "")
-        ) from error
+        ) from None
 
 
 def _logged_mapping(name: str, values: Mapping[Any, Any]) -> str:

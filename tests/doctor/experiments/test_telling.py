@@ -13,7 +13,7 @@ from truestep.doctor.experiments.telling import experiments_told
     [
         (("not tried:a run", "not tried:a run"), "none of 2 relations was tried: a run ("),
         (("not tried:a run", "not applicable:"), "none of 1 relation was tried: a run; 1 does not apply ("),
-        (("not tried:", "not tried:"), "0 relations hold; 0 broken; 2 not tried ("),
+        (("not tried:", "not tried:"), "none of 2 relations was tried: the script was over before ("),
         (("held:", "not tried:a run"), "1 relation holds; 0 broken; 1 not tried: a run ("),
     ],
 )

@@ -17,7 +17,7 @@ def experiments_told(experiments: Experiments, *, abstentions: bool = False) -> 
     held, broken, rest, elsewhere = codes.values()
     cost = f"{counted(experiments.budget.num_children, 'child', 'children')} in {experiments.seconds:.2f} s"
     reasons = _reasons(experiments, rest)
-    why = f": {reasons.popitem()[0]}" if len(reasons) == 1 and all(reasons) else ""
+    why = f": {reasons.popitem()[0]}" if len(reasons) == 1 else ""
     parts = [
         f"{counted(len(held), 'relation')} {'holds' if len(held) == 1 else 'hold'}",
         f"{len(broken)} broken{_codes_in_brackets(broken)}",
@@ -27,7 +27,7 @@ def experiments_told(experiments: Experiments, *, abstentions: bool = False) -> 
         parts = [f"none of {counted(len(rest), 'relation')} was tried{why}"]
     if elsewhere:
         parts.append(f"{len(elsewhere)} {'does' if len(elsewhere) == 1 else 'do'} not apply")
-    more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items() if reason]
+    more = [f"not tried: {', '.join(each)}: {reason}" for reason, each in reasons.items()]
     if abstentions:
         more += [
             f"does not apply: {', '.join(each)}: {reason}"
@@ -43,7 +43,7 @@ def _codes_in_brackets(codes: list[str]) -> str:
 def _reasons(experiments: Experiments, codes: list[str]) -> dict[str, list[str]]:
     found: dict[str, list[str]] = {}
     for code in codes:
-        found.setdefault(experiments.why_not_tried(code), []).append(code)
+        found.setdefault(experiments.why_not_tried(code) or "the script was over before", []).append(code)
     return found
 
 

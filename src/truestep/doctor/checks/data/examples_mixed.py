@@ -124,6 +124,8 @@ def _changed(given: torch.Tensor, rows: slice | None = None, *, but: slice | Non
 def _obstacle(forward: ForwardCall, given: torch.Tensor | None) -> str | None:
     """Several inputs may mix examples by right: a graph's edges do, and the rows of a packed sequence are time steps."""
     single = len(list(watched_tensors((forward.args, forward.kwargs)))) == 1
-    if not single or given is None or given.dim() < 2:
+    if not single:
+        return "the model is given several tensors, and which of them hold examples can't be told"
+    if given is None or given.dim() < 2:
         return "the model's only input is no batch of numbers"
     return None if len(given) > 1 else "the batch holds one example"

@@ -11,6 +11,7 @@ from truestep.doctor.library.functions import functions
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, moved_before
+from truestep.doctor.source.values import constant
 
 COLLECTIVES = functions("asks all ranks")
 _RANK = re.compile(r"(^|_|\b)rank$|is_main|is_master|get_rank\(\)$", re.IGNORECASE)
@@ -79,14 +80,17 @@ def _group(call: ast.Call) -> bool:
     return any("group" in each for each in given)
 
 
-def _rank_branch(module: SourceModule, call: ast.Call) -> ast.If | None:
+def _rank_branch(module: SourceModule, call: ast.Call, depth: int = 2) -> ast.If | None:
+    """Return the branch on the rank around a call, or around every call of the function that it stands in."""
     scope = module.scope(call)
     for each in module.ancestors(call):
         if each is scope:
-            return None
+            break
         if isinstance(each, ast.If) and _on_rank(each.test):
             return each
-    return None
+    around = isinstance(scope, ast.FunctionDef) and depth > 0 and module.functions.callers(scope)
+    found = [_rank_branch(module.home(each), each, depth - 1) for each in around or ()]
+    return found[0] if found and None not in found else None
 
 
 def _asks_rank(module: SourceModule, call: ast.Call) -> bool:
@@ -100,10 +104,13 @@ def _on_rank(test: ast.expr) -> bool:
     if isinstance(test, ast.Compare):
         if isinstance(test.ops[0], (ast.In, ast.NotIn)):
             return len(test.ops) == 1 and bool(_RANK.search(ast.unparse(test.left)))
-        single = len(test.ops) == 1 and isinstance(test.ops[0], (ast.Eq, ast.NotEq))
+        others = isinstance(test.ops[0], ast.Gt) and constant(test.comparators[0]) == 0
+        single = len(test.ops) == 1 and (others or isinstance(test.ops[0], (ast.Eq, ast.NotEq)))
         return single and bool(_RANK.search(ast.unparse(test.left))) and _number(test.comparators[0])
     if isinstance(test, ast.UnaryOp) and isinstance(test.op, ast.Not):
         return _on_rank(test.operand)
+    if isinstance(test, ast.BoolOp) and isinstance(test.op, ast.And):
+        return any(map(_on_rank, test.values))
     named = isinstance(test, (ast.Name, ast.Attribute))
     return named and bool(_RANK.search(ast.unparse(test)))
 
