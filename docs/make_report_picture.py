@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Train the README's loop and the GAN of `howto/gan-samples.md`, and photograph their reports: python docs/make_report_picture.py
+"""Train as the README, the tutorial and `howto/gan-samples.md` do, and photograph the reports: python docs/make_report_picture.py
 
 Needs Chromium. Run it again when the report's looks change: a photograph can't be compared, as times differ.
 """
@@ -13,6 +13,8 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 SIZE = 1080, 790
+TUTORIAL = "## Shuffle, evaluate, log"  # its first block, and all before it
+TUTORIAL_SIZE = 1080, 830
 SAMPLES_SIZE = 1100, 290
 SAMPLES_ALONE = (
     "main > :not(section:has(.samples)) { display: none !important }"
@@ -21,13 +23,15 @@ SAMPLES_ALONE = (
 SCHEMES = {"report.png": 1, "report-dark.png": 0}  # as Chromium counts them
 
 
-def train(folder: Path, page: Path, block: int, name: str) -> Path:
-    """Run a block of a page and return the report of its run."""
-    blocks = re.findall(
-        r"^```python\n(.*?)^```", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
-    )
+def code_of(text: str) -> list[str]:
+    """Return the blocks of a page."""
+    return re.findall(r"^```python\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+
+
+def train(folder: Path, code: str, name: str) -> Path:
+    """Run code of a page and return the report of its run."""
     with contextlib.chdir(folder):
-        exec(compile(blocks[block], page.name, "exec"), {"__name__": "__main__"})  # noqa: S102
+        exec(compile(code, name, "exec"), {"__name__": "__main__"})  # noqa: S102
     return folder / "runs" / name / "report.html"
 
 
@@ -51,12 +55,16 @@ def photograph(page: Path, target: Path, scheme: int, size: tuple[int, int]) -> 
 
 if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as folder:
-        report = train(Path(folder), HERE.parent / "README.md", 1, "readme")
+        readme = code_of((HERE.parent / "README.md").read_text("utf-8"))
+        report = train(Path(folder), readme[1], "readme")
         for name, scheme in SCHEMES.items():
             photograph(report, HERE / "figures" / name, scheme, SIZE)
-        report = train(
-            Path(folder), HERE / "howto" / "gan-samples.md", 0, "gan-samples"
-        )
+        before, _, after = (HERE / "tutorial.md").read_text("utf-8").partition(TUTORIAL)
+        code = "\n".join([*code_of(before), code_of(after)[0], "run.finish()"])
+        report = train(Path(folder), code, "second")
+        photograph(report, HERE / "figures" / "tutorial.png", 1, TUTORIAL_SIZE)
+        page = (HERE / "howto" / "gan-samples.md").read_text("utf-8")
+        report = train(Path(folder), code_of(page)[0], "gan-samples")
         html = report.read_text("utf-8").replace("</style>", f"{SAMPLES_ALONE}</style>")
         report.write_text(html, "utf-8")
         photograph(report, HERE / "figures" / "gan-samples.png", 1, SAMPLES_SIZE)

@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: Apache-2.0
-"""The three scripts of the page on exact resume run as they stand there, and print what is shown below each."""
+"""The scripts of the page on exact resume, its own and those in examples/, run and print what it shows."""
 
 import re
 from pathlib import Path
@@ -10,24 +10,41 @@ import frameworks
 
 pytestmark = pytest.mark.xdist_group("frameworks")  # one process that the others are forked from
 
-PAGE = Path(__file__).parents[2] / "docs" / "howto" / "lightning-and-trainer.md"
-SCRIPT = re.compile(
+REPOSITORY = Path(__file__).parents[2]
+PAGE = (REPOSITORY / "docs" / "howto" / "lightning-and-trainer.md").read_text("utf-8")
+BLOCK = re.compile(
     r"^<!--- run by \S+ -->\n```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
-SCRIPTS = SCRIPT.findall(PAGE.read_text("utf-8"))
+EXAMPLES = sorted((REPOSITORY / "examples" / "exact_resume").glob("*.py"))
 
 
-def test_each_library_has_its_script():
-    imported = [re.findall(r"lightning|transformers|accelerate", script)[0] for script, _ in SCRIPTS]
-    assert imported == ["lightning", "transformers", "accelerate"]
-
-
-@pytest.mark.parametrize("number", range(3))
-def test_a_script_prints_what_the_page_shows(number, tmp_path):
-    script, shown = SCRIPTS[number]
-    (tmp_path / "train.py").write_text(script, "utf-8")
-    done = frameworks.run("train.py", cwd=tmp_path)
+def words_printed(script: str, folder: Path) -> str:
+    """Run a script; what it says of its folder is said of a relative one."""
+    (folder / "train.py").write_text(script, "utf-8")
+    done = frameworks.run("train.py", cwd=folder)
     assert done.returncode == 0, done.stderr
-    printed = f"{done.stdout}{done.stderr}".replace(f"{tmp_path}/", "").splitlines()
-    assert [line for line in shown.splitlines() if line not in printed] == []
+    return " ".join(f"{done.stdout}{done.stderr}".replace(f"{folder}/", "").split())
+
+
+def test_the_blocks_of_the_page_print_what_stands_below_them(tmp_path):
+    blocks = BLOCK.findall(PAGE)
+    assert len(blocks) == PAGE.count("<!--- run by ") == 2
+    printed = words_printed("\n\n".join(code for code, _ in blocks), tmp_path)
+    for _, shown in blocks:
+        lines = shown.splitlines() if "kill" in shown else [shown]
+        assert [line for line in lines if " ".join(line.split()) not in printed] == []
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_a_script_of_another_library_prints_the_same(example, tmp_path):
+    assert f"`examples/exact_resume/{example.name}`" in PAGE
+    printed = words_printed(example.read_text("utf-8"), tmp_path)
+    shown = [line for line in BLOCK.findall(PAGE)[0][1].splitlines() if "going on" not in line]
+    assert [
+        line for line in [*shown, "truestep: going on from step 20 of runs/stopped"] if line not in printed
+    ] == []
+
+
+def test_each_other_library_has_its_script():
+    assert len(EXAMPLES) == 2
