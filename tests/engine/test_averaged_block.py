@@ -11,7 +11,7 @@ from torch import nn
 import truestep as ts
 from truestep.engine import exchange
 
-FILES = ("engine/exchange.py", "engine/shown_average.py", "engine/averages.py")
+FILES = ("engine/exchange.py", "engine/averages.py")
 TURNS = 50
 
 
@@ -96,6 +96,32 @@ def test_an_interruption_anywhere_leaves_weights_and_averages(learner, snapshot,
         assert not learner._parts.shows_average
     assert hits == TURNS
     learner.update(learner, torch.randn(6, 3))
+
+
+class InterruptedCall:
+    """Raises as a function of this name is entered, once: there Python looks for Ctrl+C, before its first line."""
+
+    def __init__(self, name):
+        self.name, self.is_left = name, True
+
+    def __call__(self, frame, event, _argument):
+        if event == "call" and frame.f_code.co_name == self.name and self.is_left:
+            self.is_left = False
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("name", ["_run_through", "_leave", "hide", "back", "show", "begin"])
+def test_an_interruption_as_a_function_is_entered_leaves_weights_and_averages(learner, snapshot, same, name):
+    before, interrupted, traced = snapshot(learner), InterruptedCall(name), sys.gettrace()
+    sys.settrace(interrupted)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            enter_and_leave(learner)
+    finally:
+        sys.settrace(traced)
+    assert not interrupted.is_left
+    assert same(before, snapshot(learner))
+    assert not learner._parts.shows_average
 
 
 def test_a_state_taken_inside_is_the_one_outside(learner, same, snapshot):

@@ -39,7 +39,11 @@ class AveragedBlock(HelpfulAttributes):
 
     def __exit__(self, *_: object) -> None:
         if self._is_outer:
-            _run_through(self._leave)
+            try:
+                _run_through(self._leave)
+            except BaseException:
+                _run_through(self._leave)  # the interruption came before its first line
+                raise
             if self._was_written:
                 warn_user(_WRITTEN.format(name=self._parts.name))
 

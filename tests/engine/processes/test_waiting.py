@@ -13,6 +13,7 @@ from torch._utils import ExceptionWrapper
 
 from truestep.core.errors import OptionError, RankError
 from truestep.engine.processes import world as worlds
+from truestep.engine.processes.notes import RankProcess
 from truestep.engine.processes.world import RankInWorld, World, WorldLinks
 
 
@@ -84,6 +85,25 @@ def test_the_others_are_told_what_a_worker_raised(world, error, told, by_worker)
 
 def test_numbers_of_the_host_are_read_at_once(world):
     assert world.numbers_of(torch.ones(2), "an update of 'net'") == [1.0, 1.0]
+
+
+@pytest.mark.parametrize(("failed", "waits"), [(1, False), (2, True), (None, True)])
+def test_rank_0_waits_at_its_end_for_all_that_may_read_why_and_not_for_the_one_that_hangs(
+    world, monkeypatch, failed, waits
+):
+    """The others stop at most five seconds behind the time-out, and rank 0 with them; here rank 1 never ends."""
+    world.notes.processes = [*world.notes.processes, RankProcess.this(), RankProcess("here", 7, 0.0)]
+    monkeypatch.setattr(RankProcess, "trouble", property(lambda each: "is gone" if each.pid == 7 else None))
+    monkeypatch.setattr(worlds, "PARTING_SECONDS", 0.2)
+    waited = []
+    monkeypatch.setattr(worlds.time, "sleep", waited.append)
+    monkeypatch.setattr(worlds.os, "_exit", lambda status: waited.append("gone"))
+    world.error = RankError("a rank does not come")
+    world.error.rank = failed
+    world.exit()
+    assert waited.pop() == "gone"
+    assert bool(waited) == waits
+    world.error = None
 
 
 ASKS_AT_THE_END = """

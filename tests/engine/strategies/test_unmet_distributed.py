@@ -114,3 +114,4 @@ def test_a_rank_that_hangs_is_named_within_five_seconds_of_the_limit(tmp_path, h
     came, told = (float((tmp_path / name).read_text()) for name in ("hangs-1", "raised-0"))
     limit = program().HANGS_SECONDS
     assert limit - 1 < told - came < limit + 5
+    assert survivor.at - came < limit + 5  # and has stopped by then

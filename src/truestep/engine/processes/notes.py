@@ -205,9 +205,10 @@ class RankNotes:
             return None
         return rank, self.describe(rank, "is gone: it was killed, or left without a word")
 
-    def others_are_here(self) -> bool:
-        """Whether the process of another rank still runs, as far as can be seen from here."""
-        return any(each.trouble is None for rank, each in enumerate(self.processes) if rank != self._rank)
+    def others_are_here(self, *, but: int | None = None) -> bool:
+        """Whether the process of another rank, except for that one, still runs, as far as can be seen from here."""
+        without = (self._rank, but)
+        return any(each.trouble is None for rank, each in enumerate(self.processes) if rank not in without)
 
     def describe(self, rank: int, what: str) -> str:
         """Return a rank with its process, and what is to be said of it."""

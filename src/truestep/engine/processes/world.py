@@ -402,7 +402,8 @@ class World:
         if self.rank == 0:
             # the store may be this process's, and the others have yet to read who failed
             until = time.monotonic() + PARTING_SECONDS
-            while self.notes.others_are_here() and time.monotonic() < until:
+            failed = None if self.error is None else self.error.rank  # one that hangs reads nothing
+            while self.notes.others_are_here(but=failed) and time.monotonic() < until:
                 time.sleep(0.05)
         os._exit(self.left_loop.status)
 
