@@ -248,3 +248,65 @@ def test_a_parameter_in_two_learners_is_refused(make_learner, make_context):
     with pytest.raises(ts.OptionError, match=r"0\.weight.*belong to the learner 'first' already"):
         make_learner(nn.Sequential(shared, nn.Linear(2, 1)), context=context)
     assert list(context.learners) == ["first"]
+
+
+def shrink(layer, _):
+    layer.weight.data.mul_(0.9)
+
+
+class Writes(nn.Module):
+    """Writes to its weight while it computes, in one of the ways that people have; or from its second call on."""
+
+    def __init__(self, how):
+        super().__init__()
+        torch.manual_seed(4)
+        self.how, self.calls = how, 0
+        self.embed = nn.Embedding(6, 4, max_norm=0.5 if how == "max_norm" else None)
+        if how == "hook":
+            self.embed.register_forward_pre_hook(shrink)
+
+    def forward(self, x):
+        self.calls += 1
+        weight = self.embed.weight
+        if self.how == "other memory":
+            weight.data = torch.renorm(weight.data, 2, 0, 0.9) * 0.99
+        if self.how == "in place" or (self.how == "late" and self.calls > 1):
+            with torch.no_grad():
+                weight.mul_(0.9)
+        return self.embed((x * 2).long().clamp(-3, 2) + 3).sum(1) * x
+
+
+@pytest.mark.parametrize("how", ["max_norm", "in place", "hook", "other memory"])
+@pytest.mark.parametrize("parts", [None, 3])
+def test_weights_that_anothers_forward_writes_to_are_put_back(
+    make_learner, make_context, snapshot, same, how, parts
+):
+    context = make_context()
+    net = make_learner(nn.Linear(4, 4), context=context, micro_batch=parts)
+    other = make_learner(Writes(how), context=context)
+    for step, (x, _) in enumerate(batches(4)):
+        context.advance(step)
+        made = other(x)
+        before = snapshot(other)
+        net.update(lambda x: other(net(x)).square().sum(1), x)
+        assert same(before, snapshot(other))
+        made.sum().backward()  # a graph from before the update finds what it saved
+        other.update(lambda x: other(x).square().sum(1), x)
+        assert not same(before, snapshot(other))
+
+
+def test_weights_written_to_only_later_are_told_of(make_learner, make_context):
+    context = make_context()
+    net, other = (
+        make_learner(nn.Linear(4, 4), context=context),
+        make_learner(Writes("late"), context=context, name="late"),
+    )
+    x, _ = batches(1)[0]
+
+    def update():
+        net.update(lambda x: other(net(x)).square().sum(1), x)
+
+    update()
+    with pytest.raises(ts.LossError, match=r"wrote to late\.embed\.weight, which the update does not train"):
+        update()
+    assert not context.is_busy

@@ -186,3 +186,25 @@ def test_a_process_without_an_example_refuses_a_batch_with_a_graph():
         _lent_example(lender, 0, (scored, labels), None)
     assert _lent_example(lender, 0, (scored.detach(), labels), None) == "lent"
     assert _lent_example(lender, 1, (scored, labels), None) == "lent"
+
+
+@pytest.mark.parametrize("way", ["update", "block"])
+def test_a_nan_that_anomaly_mode_stops_at_is_explained_where_the_loss_is_scaled(make_learner, way):
+    """A gradient overflows until the scale fits; torch's words name an operation that did nothing wrong."""
+    net = make_learner(nn.Linear(3, 2), precision="fp16-mixed")
+
+    def loss(x):
+        return (net(x).float().mean(1) * 0).sqrt()
+
+    def train(net):
+        if way == "update":
+            net.update(loss, X)
+        else:
+            with net.accumulating() as update:
+                update.backward(loss(X))
+
+    with (
+        torch.autograd.set_detect_anomaly(True),
+        pytest.raises(ts.LossError, match="In float16 the loss is scaled"),
+    ):
+        train(net)

@@ -20,7 +20,7 @@ from truestep.engine.losses import LossOutput, Weighted, read_loss
 from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
-from truestep.engine.side_effects import used_graph_error
+from truestep.engine.side_effects import anomaly_error, used_graph_error
 from truestep.engine.step import LearnerStep, apply_step, decide_steps
 from truestep.engine.sums import LossTotals
 from truestep.engine.transaction import UpdateTransaction, update_of_not_started
@@ -112,7 +112,8 @@ class Accumulating(HelpfulAttributes):
         try:
             backward_of_part(self._plan.weights, values, seed)
         except RuntimeError as error:
-            if clear := used_graph_error(error, None):
+            stopped = anomaly_error(error) if self._plan.scales else None
+            if clear := used_graph_error(error, None) or stopped:
                 raise clear from error
             raise
 

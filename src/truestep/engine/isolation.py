@@ -4,32 +4,109 @@
 from collections.abc import Iterable, Sequence
 from typing import Self
 
+import torch
 from torch import Tensor, nn
 
-from truestep.core.buffers import MovingBufferSnapshot
+from truestep.core.buffers import MOST_UNMOVED_BYTES, MovingBufferSnapshot
+from truestep.core.errors import LossError
+from truestep.core.tensor_bytes import times_written
+from truestep.engine.processes.shards import is_divided_over_ranks
+
+
+class OthersWeights:
+    """The weights of learners that are not updated, which a forward may write to: `max_norm` of an embedding does so.
+
+    Torch counts the writes to a tensor, but not those through `.data`. Before the first update nothing is known, so that all are
+    copied, the small ones first and up to 1 GB, and compared; from then on those that were written to are copied. One of which no
+    copy is there is told of by an error.
+    """
+
+    def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
+        # divided weights are gathered for each call, and a forward that writes to those is refused
+        self._named = [(name, weight) for name, weight in named if not is_divided_over_ranks(weight)]
+        self._written: set[str] | None = None
+        self._before: list[tuple[str, Tensor, tuple[int, int], Tensor | None]] = []
+
+    @torch.no_grad()
+    def keep(self) -> None:
+        """Remember what is there now."""
+        copied = self._worth_a_first_copy() if self._written is None else self._written
+        self._before = [
+            (name, weight, _writes(weight), weight.clone() if name in copied else None)
+            for name, weight in self._named
+        ]
+
+    def _worth_a_first_copy(self) -> set[str]:
+        found, left = set(), MOST_UNMOVED_BYTES
+        for name, weight in sorted(self._named, key=lambda named: named[1].nbytes):
+            left -= weight.nbytes
+            if left >= 0:
+                found.add(name)
+        return found
+
+    @torch.no_grad()
+    def restore(self) -> list[str]:
+        """Put back what was written to; return the names of those of which nothing was kept."""
+        compares = self._written is None
+        moved = [each for each in self._before if _moved(*each[1:], compares=compares)]
+        self._before = []
+        self._written = {name for name, *_ in moved} | (self._written or set())
+        for _, weight, (version, _), copy in moved:
+            if copy is not None:
+                weight.copy_(copy)
+                # a graph made before this update finds what it saved
+                torch._C._autograd._unsafe_set_version_counter((weight,), (version,))
+        return [name for name, _, _, copy in moved if copy is None]
+
+
+def _writes(weight: Tensor) -> tuple[int, int]:
+    """Return what another number of writes shows by, or another memory (`weight.data = ...`)."""
+    return times_written(weight), weight.data_ptr()
+
+
+def _moved(weight: Tensor, before: tuple[int, int], copy: Tensor | None, *, compares: bool) -> bool:
+    """Whether a weight was written to; one that has a copy behind the first update may be, through `.data`."""
+    if _writes(weight) != before:
+        return True
+    return copy is not None and not (compares and torch.equal(weight, copy))
 
 
 class LearnerIsolation:
     """While it is entered, the parameters of `others` need no gradient; afterwards they and their buffers are as before.
 
-    Freezing by `requires_grad_` keeps FSDP's hooks working (`backward(inputs=...)` loses gradients there), and the buffers, kept
-    before, go back only after the backward, which may still need what the forward wrote.
+    Freezing by `requires_grad_` keeps FSDP's hooks working (`backward(inputs=...)` loses gradients there), and what a forward wrote
+    goes back only after the backward, which may still need it.
     """
 
-    def __init__(self, parameters: Iterable[nn.Parameter], buffers: Sequence[MovingBufferSnapshot]) -> None:
-        self._parameters = list(parameters)
+    def __init__(
+        self, named: Iterable[tuple[str, nn.Parameter]], buffers: Sequence[MovingBufferSnapshot]
+    ) -> None:
+        named = list(named)
+        self._parameters = [parameter for _, parameter in named]
+        self._weights = OthersWeights(named)
         self._buffers = buffers
         self._frozen: list[Tensor] = []
 
     def __enter__(self) -> Self:
+        self._weights.keep()
         self._frozen = [parameter for parameter in self._parameters if parameter.requires_grad]
         for parameter in self._frozen:
             parameter.requires_grad_(False)
         return self
 
-    def __exit__(self, *_: object) -> None:
+    def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         for parameter in self._frozen:
             parameter.requires_grad_(True)
         self._frozen = []
         for buffers in self._buffers:
             buffers.restore()
+        lost = self._weights.restore()
+        if lost and error is None:
+            raise LossError(_WRITTEN_TO.format(names=", ".join(lost)))
+
+
+_WRITTEN_TO = (
+    "The loss of this update wrote to {names}, which the update does not train (max_norm of an embedding does so), and nothing is "
+    "kept of the values before: the first update of these learners did not write there, or they are larger than 1 GB. Bound them "
+    "behind their own update, with torch.no_grad(): weight.copy_(torch.renorm(weight, 2, 0, 1.0))."
+)

@@ -98,9 +98,9 @@ class UpdatePlan:
         self._spectral: list[Place] = [place for learner in everybody for place in learner.spectral_places]
         self.has_spectral = bool(self._spectral)
         others = [learner for learner in everybody if learner not in self.learners]
-        parameters = [parameter for other in others for parameter in other.weights.parameters]
+        named = [(f"{other.name}.{name}", weight) for other in others for name, weight in other.weights.named]
         buffers = [other.buffers for other in others if other.buffers]
-        self.isolation = LearnerIsolation(parameters, buffers) if others else None
+        self.isolation = LearnerIsolation(named, buffers) if others else None
 
     @classmethod
     def of(cls, learners: Sequence[LearnerParts]) -> "UpdatePlan":
@@ -217,6 +217,11 @@ class UpdatePlan:
             # number has torch add up rows in another order.
             seed = torch.full(values.shape, 1 / expected, dtype=values.dtype, device=values.device)
         return self.scaled(seed) if self._scalers else seed
+
+    @property
+    def scales(self) -> bool:
+        """Whether the loss is scaled, so that gradients may overflow until the scale fits."""
+        return bool(self._scalers)
 
     def scaled(self, seed: Tensor) -> Tensor:
         """Return the seed of a backward times the loss scale, where there is one."""

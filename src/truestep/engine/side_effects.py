@@ -4,6 +4,7 @@
 from collections.abc import Sequence
 from operator import attrgetter, is_
 
+import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
@@ -112,6 +113,17 @@ def used_graph_error(error: BaseException, why: str | None) -> LossError | None:
     if "backward through the graph a second time" not in str(error):
         return None
     return LossError(_reused_graph_message(why) if why else _USED_GRAPH)
+
+
+def anomaly_error(error: BaseException) -> LossError | None:
+    """Return a clear error if torch's anomaly mode stopped a backward of a scaled loss at a NaN."""
+    if not (torch.is_anomaly_enabled() and "returned nan values" in str(error)):
+        return None
+    return LossError(
+        "torch.autograd.set_detect_anomaly(True) stopped this backward at its first NaN. In float16 the loss is scaled, gradients "
+        "overflow until the scale fits, and such an update is skipped: so a NaN is no anomaly here. Take the mode off, or look for "
+        'the operation with precision="float32", where nothing is scaled.'
+    )
 
 
 def _reused_graph_message(why: str) -> str:

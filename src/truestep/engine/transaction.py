@@ -41,15 +41,15 @@ class UpdateTransaction:
             self._frozen = plan.isolation.__enter__()
         return self
 
-    def release_others(self) -> None:
+    def release_others(self, error: BaseException | None = None) -> None:
         """Give other learners back as they were: the last backward is done."""
         if self._frozen is not None:
-            self._frozen.__exit__(None, None, None)
-            self._frozen = None
+            frozen, self._frozen = self._frozen, None
+            frozen.__exit__(None, error, None)
 
     def __exit__(self, _: object, error: BaseException | None, __: object) -> None:
         if self._frozen is not None:
-            self.release_others()
+            self.release_others(error)
         context = self._plan.context
         if error is not None:
             self._plan.undo()

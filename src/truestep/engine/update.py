@@ -31,6 +31,7 @@ from truestep.engine.parts import LearnerParts
 from truestep.engine.plan import UpdatePlan
 from truestep.engine.result import Update
 from truestep.engine.side_effects import (
+    anomaly_error,
     refuse_batch_with_graph,
     refuse_graph_without_example,
     used_graph_error,
@@ -74,7 +75,9 @@ def update_together(
     with UpdateTransaction(plan) as transaction:
         if plan.closure_learner is not None:
             compute = partial(compute_gradients, plan, loss, batch, splitting)
-            return [step_with_closure(plan.closure_learner, plan.hooks, compute)]
+            stepped = [step_with_closure(plan.closure_learner, plan.hooks, compute)]
+            transaction.release_others()
+            return stepped
         sums = compute_gradients(plan, loss, batch, splitting)
         if plan.isolation is not None:
             transaction.release_others()
@@ -122,6 +125,7 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
 def _clearer_error(plan: UpdatePlan, error: Exception, again: str | None) -> Exception | None:
     """Return the error to raise for one of torch's; None where it says enough."""
     refusal = loss_compile_refusal(error) if plan.is_compiled else None
+    refusal = refusal or (anomaly_error(error) if plan.scales else None)
     return refusal or used_graph_error(error, again) or plan.hooks.explained(error)
 
 

@@ -1,7 +1,8 @@
 # SPDX-License-Identifier: Apache-2.0
 """Buffers that a forward fills, over ranks of which each sees its own examples.
 
-Batch normalisation takes its statistics of all ranks (`statistics.py`), and a power iteration reads weights, which are the same.
+Batch normalisation takes its statistics of all ranks in an update (`statistics.py`), and a power iteration reads weights, which are
+the same. Where a normalisation was called outside of updates, its running statistics are looked at in the next one.
 Of any other buffer nobody can see from outside whether a change was a sum, a mean or a ratio: its user says so, or it has to come
 out the same on all ranks. Whether it does is seen by one number for each rank, which rides with the gradients.
 """
@@ -19,6 +20,7 @@ from truestep.core.errors import RankError
 from truestep.core.wording import first_of
 from truestep.engine.buffer_rules import BUFFER_RULES, BufferRule
 from truestep.engine.processes.world import World
+from truestep.engine.strategies.statistics import look_at_calls_apart
 
 NUM_BUFFER_NUMBERS = 3
 _AT_ONCE = 1 << 20
@@ -77,13 +79,14 @@ class RankBuffers:
         self._num_looked = 0
         self._alike: list[_BufferPlace] = []
         self._said: dict[BufferRule, list[_BufferPlace]] = {}
+        self._norms: list[tuple[nn.Module, _BufferPlace]] = []
         self._rest: list[_BufferPlace] = []
         self._before: list[Tensor] = []
         self._find()
 
     def _find(self) -> None:
         known = {(id(each.home), each.key): each for each in self._alike}
-        self._alike, self._rest, self._said = [], [], {rule: [] for rule in BUFFER_RULES}
+        self._alike, self._rest, self._norms, self._said = [], [], [], {rule: [] for rule in BUFFER_RULES}
         for weights in self._learners:
             spectral = {(id(part), key) for part, key in spectral_norm_buffers(weights.module)}
             for prefix, part in weights.module.named_modules():
@@ -95,7 +98,9 @@ class RankBuffers:
                         continue
                     self._rest.append(place)
                     is_norm = isinstance(part, nn.modules.batchnorm._BatchNorm)
-                    if not is_norm and (id(part), key) not in spectral:
+                    if is_norm:
+                        self._norms.append((part, place))
+                    elif (id(part), key) not in spectral:
                         self._alike.append(place)
 
     def begin(self) -> None:
@@ -115,16 +120,23 @@ class RankBuffers:
         looked = {
             index: each for index, each in enumerate(self._alike, 1) if looks_at_all or each.has_moved()
         }
+        looked |= self._norms_called_apart(1 + len(self._alike))
         there = [(index, each, now) for index, each in looked.items() if (now := each.now) is not None]
         digests = _digests([*(now for *_, now in there), *self._before])
         found: Any = 0
         for (index, place, now), digest in zip(there, digests, strict=False):
             place.note(now, digest)
             found = (found + index * digest) % _MODULUS
-        for index, digest in enumerate(digests[len(there) :], 1):
+        for index, digest in enumerate(digests[len(there) :], 1 + len(self._alike) + len(self._norms)):
             found = (found + index * digest) % _MODULUS
         found = torch.as_tensor(found, dtype=torch.float64) if digests else 0.0
         return [1.0, found, found * found]
+
+    def _norms_called_apart(self, begin: int) -> dict[int, _BufferPlace]:
+        """Return the running statistics that each rank moved for itself, by numbers from one on."""
+        layers = {id(part): part for part, _ in self._norms}
+        called = {each for each, part in layers.items() if look_at_calls_apart(part)}
+        return {index: place for index, (part, place) in enumerate(self._norms, begin) if id(part) in called}
 
     @torch.no_grad()
     def settle(self, found: Tensor | None, share: float) -> None:
@@ -135,6 +147,8 @@ class RankBuffers:
         """
         number, first, squares = found.tolist() if found is not None else (0, 0, 0)
         if number * squares != first * first:
+            norms = [place for _, place in self._norms]
+            _refuse_norms_called_apart(self._world, self._what, norms, takes_part=bool(share))
             places = [*self._alike, *self._said["sum"]]
             now = [_there(each) for each in self._alike] + self._before
             refuse_other_buffers(
@@ -183,6 +197,22 @@ def refuse_other_buffers(
     world: World, what: str, names: Sequence[str], now: Sequence[Tensor], *, takes_part: bool = True
 ) -> None:
     """Raise a RankError that names the buffers which are not the same on all ranks; all ranks come here."""
+    found = _unlike(world, what, names, now, takes_part=takes_part)
+    if not found:
+        return
+    listed = first_of([text for _, text in found], _NAMED)
+    raise RankError(
+        f"In {what}, buffers are not the same on all ranks: {listed}. Each rank's forward has filled them from its own "
+        "examples, so the training would depend on the number of ranks. Say what they are of the ranks' values: "
+        f'run.learner(..., buffers={{"{found[0][0]}": "mean"}}) for a mean over the examples, "sum" for a sum of what each added, '
+        '"own" for what each keeps for itself; or fill them from all examples, ts.gather(values).'
+    )
+
+
+def _unlike(
+    world: World, what: str, names: Sequence[str], now: Sequence[Tensor], *, takes_part: bool
+) -> list[tuple[str, str]]:
+    """Return the names of the tensors that are not the same on all ranks, and what each is there."""
     mine = {
         name: [int(_digest(each)), f"{float(_real(each).sum()):.6g}"]
         for name, each in zip(names, now, strict=True)
@@ -200,15 +230,21 @@ def refuse_other_buffers(
             found.append(
                 (name, f"{name} (sums up to {sums[0]} on rank {ranks[0]}, {sums[1]} on rank {ranks[other]})")
             )
-    if not found:
-        return
-    listed = first_of([text for _, text in found], _NAMED)
-    raise RankError(
-        f"In {what}, buffers are not the same on all ranks: {listed}. Each rank's forward has filled them from its own "
-        "examples, so the training would depend on the number of ranks. Say what they are of the ranks' values: "
-        f'run.learner(..., buffers={{"{found[0][0]}": "mean"}}) for a mean over the examples, "sum" for a sum of what each added, '
-        '"own" for what each keeps for itself; or fill them from all examples, ts.gather(values).'
-    )
+    return found
+
+
+def _refuse_norms_called_apart(
+    world: World, what: str, places: Sequence[_BufferPlace], *, takes_part: bool
+) -> None:
+    """Raise a RankError where ranks moved the running statistics of a normalisation apart, outside of updates."""
+    names, now = [each.name for each in places], [_there(each) for each in places]
+    if found := _unlike(world, what, names, now, takes_part=takes_part) if places else []:
+        raise RankError(
+            f"In {what}, the statistics of batch normalisation are not the same on all ranks: "
+            f"{first_of([text for _, text in found], _NAMED)}. The model was called in training mode outside of an update, where "
+            "each rank has its own rows alone, so a gradient through that call would be another one than on one process. Call the "
+            "model inside the loss; where no gradient is needed call it in eval(), which moves nothing."
+        )
 
 
 def _refuse_missing_buffers(world: World, what: str, there: dict[str, Tensor], source: int) -> None:

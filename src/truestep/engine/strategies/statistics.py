@@ -57,14 +57,28 @@ def unshare_rank_statistics(layers: Iterable[Norm]) -> None:
         layer.__dict__.pop("forward", None)
 
 
+def look_at_calls_apart(layer: nn.Module) -> bool:
+    """Whether a layer has moved its running statistics by this rank's rows alone since it was asked last."""
+    forward = layer.__dict__.get("forward")
+    if not isinstance(forward, _ForwardOverRanks) or not forward.was_called_apart:
+        return False
+    forward.was_called_apart = False
+    return True
+
+
 class _ForwardOverRanks:
     """What stands for a layer's forward."""
 
     def __init__(self, layer: Norm, world: World, is_updating: Callable[[], bool]) -> None:
         self._given = layer, world, is_updating
+        self.was_called_apart = False
+        """Whether it took the statistics of this rank's rows alone, outside of updates, since somebody looked."""
 
     def __call__(self, inputs: Tensor) -> Tensor:
         """Compute it."""
+        layer, _, is_updating = self._given
+        if layer.training and not is_updating():
+            self.was_called_apart = True
         return _forward(*self._given, inputs)
 
     def __reduce__(self) -> tuple[Any, ...]:
