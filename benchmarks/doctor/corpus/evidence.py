@@ -7,12 +7,15 @@ import sys
 import textwrap
 from pathlib import Path
 
+from truestep.doctor.retired import RETIRED
+
 HERE = Path(__file__).parent
 CHECKS = HERE.parents[2] / "src/truestep/doctor/checks"
 WIDTH = 108
 COUNTED = re.compile(
     r"((?:corpus|beds? \w|186 repositories|, |\w\b)+): (\d+) true,(?: (\d+) debatable,)? (\d+) false"
 )
+SAID_BY = re.compile(r"(\w+) says it\b")
 RECORD = re.compile(r"corpus|186 repositories|\b[A-Z]\b")
 EVIDENCE = re.compile(r"    Evidence: (.+?)\n(?=\n|    \"\"\"|\"\"\")", re.DOTALL)
 
@@ -34,6 +37,20 @@ def added(evidence: str, found: dict[str, list[int]]) -> str:
     return "; ".join([*rest, f"{told}: {true} true,{middle} {false} false"]) + "."
 
 
+def codes_of(code: str) -> list[str]:
+    """Return a check's code, and the codes that were merged into it."""
+    return [
+        code,
+        *(old for old, check in RETIRED.items() if (said := SAID_BY.match(check.reason)) and said[1] == code),
+    ]
+
+
+def counts(row: dict, code: str) -> list[int] | None:
+    """Return how often a bed had a check true, debatable and false; None where it had no verdict on it."""
+    judged = [row[kind][each] for kind in ("bug", "risk") for each in codes_of(code) if each in row[kind]]
+    return [sum(verdict[at] for verdict in judged) for at in (0, 2, 1)] if judged else None
+
+
 def main(names: list[str]) -> None:
     """Change each check's file whose code the beds have counts of."""
     rows = [json.loads(line) for line in (HERE / "work/beds.jsonl").read_text().splitlines()]
@@ -44,11 +61,7 @@ def main(names: list[str]) -> None:
         page = EVIDENCE.search(text)
         if code is None or page is None:
             continue
-        found = {
-            name: [sum(row[kind].get(code[1], (0, 0, 0))[at] for kind in ("bug", "risk")) for at in (0, 2, 1)]
-            for name, row in beds.items()
-            if code[1] in row["bug"] or code[1] in row["risk"]
-        }
+        found = {name: counted for name, row in beds.items() if (counted := counts(row, code[1]))}
         if found:
             new = textwrap.fill(
                 f"Evidence: {added(' '.join(page[1].split()), found)}",

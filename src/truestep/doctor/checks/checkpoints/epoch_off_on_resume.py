@@ -51,7 +51,7 @@ class EpochOffOnResume(SourceCheck):
 
     Fix: save the number of epochs that are done (epoch + 1) and begin with it, or begin with the saved one plus 1.
 
-    Evidence: 186 repositories, beds F, G, H, I, M, N, O, P, S, T, V: 17 true, 3 debatable, 1 false.
+    Evidence: 186 repositories, beds F, G, H, I, M, N, O, P, S, T, V, W: 18 true, 3 debatable, 1 false.
     """
 
     code = "SAVE016"

@@ -37,7 +37,7 @@ class RandomStreamSharedByWorkers(SourceCheck):
 
     Fix: draw from torch's generator, or make one in the worker from torch.initial_seed().
 
-    Evidence: corpus, beds B, P: 2 true, 2 false.
+    Evidence: corpus, beds B, P, W: 3 true, 2 false.
     """
 
     code = "DATA003"

@@ -42,8 +42,8 @@ class ClipAfterStep(SourceCheck, Watcher):
 
     Fix: clip between backward() and step().
 
-    Evidence: the plain form of row 15 of docs/mistakes.md; 186 repositories, beds H, K, L, M, Q, S, U: 14 true,
-    0 false.
+    Evidence: the plain form of row 15 of docs/mistakes.md; 186 repositories, beds H, K, L, M, Q, S, U, W: 15
+    true, 0 false.
     """
 
     code = "GRAD008"

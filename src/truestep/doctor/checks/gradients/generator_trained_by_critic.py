@@ -55,7 +55,7 @@ class GeneratorTrainedByCritic(SourceCheck):
     backward(), and each step() straight behind it; Adam(discriminator.parameters()) for the optimizer that
     steps after the discriminator's loss; the label of real data in the generator's.
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; bed R: 1
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/softmax_gan/softmax_gan.py:146; beds R, W: 2
     true, 0 false.
     """
 

@@ -41,7 +41,7 @@ class GraphKeptWithoutNeed(SourceCheck):
     Fix: drop retain_graph; if torch then says "backward a second time", detach what is carried over.
 
     Evidence: THUDM/CogDL 281f4742 examples/GRB/attack/injection/speit.py:381; corpus, 186 repositories, beds B,
-    E, F, H, L, N, P, R, U, V: 11 true, 4 debatable, 7 false.
+    E, F, H, L, N, P, R, U, V, W: 13 true, 6 debatable, 7 false.
     """
 
     code = "GRAD011"

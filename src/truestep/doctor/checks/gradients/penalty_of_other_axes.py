@@ -51,8 +51,8 @@ class PenaltyOfOtherAxes(SourceCheck):
     Fix: gradients.flatten(1) first; torch.rand(len(real), *[1] * (real.dim() - 1), device=real.device), or
     truestep.gradient_penalty.
 
-    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/dragan/dragan.py:166; the plain form in snippet 3 of the
-    notes; bed I: 1 true, 0 false.
+    Evidence: eriklindernoren/PyTorch-GAN 36d3c77e implementations/dragan/dragan.py:166; the plain form in
+    snippet 3 of the notes; beds I, W: 3 true, 0 false.
     """
 
     code = "GRAD040"

@@ -26,8 +26,8 @@ class CriterionOverwritten(SourceCheck):
     Fix: two names.
 
     Evidence: mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/086/main.py:40;
-    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/086/original_code_snippet.py:7; 186 repositories: 1
-    true, 0 false.
+    mehilshah/Bug_Reproducibility_DL_Bugs 11b01d62 Bugs/086/original_code_snippet.py:7; 186 repositories, bed W:
+    2 true, 0 false.
     """
 
     code = "LOSS014"

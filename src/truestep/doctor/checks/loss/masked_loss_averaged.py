@@ -36,7 +36,7 @@ class MaskedLossAveraged(SourceCheck):
 
     Fix: (losses * mask).sum() / mask.sum(), or losses[mask].mean().
 
-    Evidence: 186 repositories, beds A, B, C, F, G, P, R: 7 true, 5 debatable, 2 false.
+    Evidence: 186 repositories, beds A, B, C, F, G, P, R, W: 7 true, 6 debatable, 2 false.
     """
 
     code = "LOSS036"

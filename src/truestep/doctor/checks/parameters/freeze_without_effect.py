@@ -37,8 +37,8 @@ class FreezeWithoutEffect(SourceCheck):
 
     Fix: module.requires_grad_(False), or `parameter.requires_grad = False` for each parameter.
 
-    Evidence: found in the wild (docs/wild.md); 186 repositories, beds D, E, G, K, M, P, Q, R, S, U: 12 true, 1
-    debatable, 2 false.
+    Evidence: found in the wild (docs/wild.md); 186 repositories, beds D, E, G, K, M, P, Q, R, S, U, W: 14 true,
+    1 debatable, 2 false.
     """
 
     code = "PARAM020"

@@ -202,8 +202,8 @@ class LayerNeverUsed(SourceCheck):
     Fix: use it in forward, or delete it.
 
     Evidence: found in the wild (docs/wild.md); eriklindernoren/PyTorch-GAN 36d3c77e
-    implementations/sgan/sgan.py:50; corpus, 186 repositories, beds A, C, E, F, G, H, I, M, P, Q, R, S, T, U, V:
-    32 true, 13 debatable, 8 false.
+    implementations/sgan/sgan.py:50; corpus, 186 repositories, beds A, C, E, F, G, H, I, M, P, Q, R, S, T, U, V,
+    W: 34 true, 13 debatable, 8 false.
     """
 
     code = "PARAM021"

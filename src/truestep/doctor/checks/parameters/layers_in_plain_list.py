@@ -41,7 +41,7 @@ class LayersInPlainList(SourceCheck):
 
     Fix: nn.ModuleList, nn.ModuleDict, or nn.ParameterList for parameters.
 
-    Evidence: corpus, 186 repositories, beds B, E, F, G, H, I, K, P, Q, R, T, U, V: 31 true, 3 debatable, 6
+    Evidence: corpus, 186 repositories, beds B, E, F, G, H, I, K, P, Q, R, T, U, V, W: 32 true, 3 debatable, 6
     false.
     """
 

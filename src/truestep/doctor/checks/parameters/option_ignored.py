@@ -72,8 +72,8 @@ class OptionIgnored(SourceCheck):
 
     Fix: use it, or take it away.
 
-    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U, V: 43 true, 18 debatable, 3
-    false.
+    Evidence: 186 repositories, beds A, B, C, D, E, F, G, H, K, L, M, N, Q, R, T, U, V, W: 44 true, 18
+    debatable, 3 false.
     """
 
     code = "PARAM038"

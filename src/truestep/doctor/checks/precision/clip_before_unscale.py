@@ -44,7 +44,7 @@ class ClipBeforeUnscale(SourceCheck):
 
     Evidence: found in the wild (docs/wild.md); Project-MONAI/tutorials b3c6c998
     competitions/MICCAI/surgtoolloc/classification_files/train.py:184; corpus, 186 repositories, beds I, N, R,
-    S, T, U: 13 true, 0 false.
+    S, T, U, W: 15 true, 0 false.
     """
 
     code = "AMP001"

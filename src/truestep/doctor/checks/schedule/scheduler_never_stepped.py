@@ -35,7 +35,7 @@ class SchedulerNeverStepped(SourceCheck):
 
     Fix: scheduler.step() per epoch (or per batch, as its numbers mean).
 
-    Evidence: beds A, C, E, G, K, M, N, O, P, Q, S, U: 13 true, 7 debatable, 3 false.
+    Evidence: beds A, C, E, G, K, M, N, O, P, Q, S, U, W: 16 true, 7 debatable, 3 false.
     """
 
     code = "SCHED002"

@@ -33,7 +33,8 @@ class ParameterOverwritten(SourceCheck):
 
     Fix: delete the assignment, or the parameter.
 
-    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I, M, P, R, T, U, V: 22 true, 11 debatable, 6 false.
+    Evidence: 186 repositories, beds A, B, C, D, F, G, H, I, M, P, R, T, U, V, W: 22 true, 12 debatable, 6
+    false.
     """
 
     code = "VALUE013"
