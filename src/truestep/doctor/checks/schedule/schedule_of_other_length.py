@@ -18,7 +18,9 @@ if TYPE_CHECKING:
 SHARE = 1e-5  # of the largest rate so far: float32 weights hardly move by it
 _FIGURES = 3  # that a plateau is given; the first may be from before any evaluation
 LEAST = 100  # steps at such a rate; the end of a cosine has a few
-LEAST_AT_ZERO = 10  # steps that move nothing, a fifth of all so far, and as many of a schedule, but for its last
+LEAST_AT_ZERO = (
+    10  # steps that move nothing, a fifth of all so far, and as many of a schedule, but for its last
+)
 CLIMB = 7  # steps of a schedule that is stepped within few passes
 PASSES = 3  # with fewer a schedule that rises and falls may look as if it only rose
 GIVEN = 0.9  # of the rate that the optimizer was given
