@@ -337,7 +337,7 @@ def _data(gate: Dispatcher, wrappers: WatchWrappers) -> None:
         def __next__(self: Any) -> Any:  # noqa: N807
             batch = original(self)
             if gate.live and gate.sees():
-                gate.tell("batch_loaded", batch)
+                gate.tell("batch_loaded", self, batch)
             if gate.experiments is not None and not torch.compiler.is_compiling() and gate.sees():
                 return gate.experiments.handed_over(self, batch)
             return batch

@@ -361,9 +361,9 @@ class Recorder:
             if record.stale:
                 record.marks = record.after_backward
 
-    def batch_loaded(self, batch: Any) -> None:
-        """A loader gives a batch."""
-        self.history.rows.load_batch(batch)
+    def batch_loaded(self, loading: Any, batch: Any) -> None:
+        """A pass over a loader gives a batch."""
+        self.history.rows.load_batch(loading, batch)
 
     def differentiated(self) -> None:
         """Gradients were computed past backward(): what was applied was no evaluation."""

@@ -55,7 +55,7 @@ class WatchedRows:
         self._models: dict[int, tuple[weakref.ref[nn.Module], int]] = {}
         self._eras: dict[int, int] = {}
         self._put_back: set[int] = set()  # models whose weights were loaded after training
-        self._data: int | None = None  # the rows of the loader that is gone through
+        self._data: int | None = None  # the rows of the loader that gave the last batch
         self._loaded = 0  # the rows of its last batch
         self._is_new_pass = False  # whether a loader has begun anew since the last step
 
@@ -79,13 +79,14 @@ class WatchedRows:
     def begin_pass(self, source: Any) -> None:
         """A loader begins anew."""
         if isinstance(source, DataLoader):
-            ordinary = type(source.batch_sampler) is BatchSampler  # else its rows are not to be counted
-            self._data = len(source.sampler) if ordinary and isinstance(source.sampler, Sized) else None
             self._loaded = 0
             self._is_new_pass = True
 
-    def load_batch(self, batch: Any) -> None:
-        """A loader gives a batch."""
+    def load_batch(self, loading: Any, batch: Any) -> None:
+        """A pass over a loader gives a batch; another loader's may have come in between."""
+        by = getattr(loading, "_index_sampler", None)
+        rows = by.sampler if type(by) is BatchSampler else None  # else its rows are not to be counted
+        self._data = len(rows) if isinstance(rows, Sized) else None
         first = next((each for each in watched_tensors(batch) if each.dim()), None)
         self._loaded = len(first) if first is not None else 0
 

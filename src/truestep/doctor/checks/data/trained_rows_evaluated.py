@@ -55,12 +55,14 @@ class TrainedRowsEvaluated(Watcher):
                 yield Observation(
                     each.place, each.told(), QUESTION if each.is_unsure else RISK, each.evidence()
                 )
-        if history.is_cut_short or not {each.overlap.verdict for each in found} <= {"trained", None}:
+        verdicts = [each.overlap.verdict for each in found]
+        # of a run that is cut short others may come: asked where two evaluations in a row saw none
+        if not set(verdicts) <= {"trained", None} or (history.is_cut_short and verdicts.count("trained") < 2):
             return
         for each in found:
             if each.overlap.verdict == "trained" and each.is_of_same_task:
-                asked = each.is_unsure or each.in_one_batch or not each.of_classes
-                message = f"{each.told()} No evaluation saw others alone."
+                asked = each.is_unsure or each.in_one_batch or not each.of_classes or history.is_cut_short
+                message = f"{each.told()} No evaluation saw others alone{' so far' * history.is_cut_short}."
                 yield Observation(each.place, message, QUESTION if asked else RISK, each.evidence())
 
 

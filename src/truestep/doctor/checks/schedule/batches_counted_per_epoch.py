@@ -7,11 +7,13 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import BUG, RISK, At, SourceCheck
 from truestep.doctor.finding import Severity
+from truestep.doctor.source.accumulators import entered_by, has_option, num_batches
 from truestep.doctor.source.events import Trace, TraceEvent
+from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.libraries import TRAINERS, is_switched
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import given_to, last_part, walk
-from truestep.doctor.source.values import argument, constant, literal, value_origins
+from truestep.doctor.source.values import argument, constant, literal, sources, value_origins
 
 # by the end of a schedule's name: position and name of its length
 _LENGTHS = {
@@ -79,13 +81,12 @@ class BatchesCountedPerEpoch(SourceCheck):
                 yield At(returns[-1], text, BUG if BUG in told.values() else RISK)
         yield from _epochs_stepped_per_batch(module)
         yield from _batches_stepped_per_epoch(module)
+        yield from _batches_stepped_per_update(module)
 
 
 def _counts(module: SourceModule, scheduler: ast.Call) -> Severity | None:
     """Return how certain it is that a schedule counts batches: by what its length is made of, names, or its kind."""
-    given = [each for each in given_to(scheduler) if module.kind(each) != "optimizer"]
-    parts = [part for each in given for part in _with_origins(module, each)]
-    nodes = [node for each in parts for node in walk(each)]
+    nodes = _parts_of_length(module, scheduler)
     words = [last_part(each) for each in nodes if isinstance(each, (ast.Name, ast.Attribute))]
     lengths = [each for each in nodes if _is_length_of_loader(module, each)]
     if any(_is_divisor(module, each) for each in lengths):
@@ -99,6 +100,11 @@ def _counts(module: SourceModule, scheduler: ast.Call) -> Severity | None:
         return None
     is_named = any(_STEPS.search(each) for each in words) or last_part(scheduler.func).endswith(_BY_KIND)
     return RISK if is_named or _is_beyond_the_epochs(module, nodes) else None
+
+
+def _parts_of_length(module: SourceModule, scheduler: ast.Call) -> list[ast.AST]:
+    given = [each for each in given_to(scheduler) if module.kind(each) != "optimizer"]
+    return [node for each in given for part in _with_origins(module, each) for node in walk(part)]
 
 
 def _with_origins(module: SourceModule, given: ast.expr) -> list[ast.AST]:
@@ -174,6 +180,28 @@ def _batches_stepped_per_epoch(module: SourceModule) -> Iterator[At]:
                 yield At(step.node, text, RISK)
 
 
+def _batches_stepped_per_update(module: SourceModule) -> Iterator[At]:
+    """Report a schedule as long as all batches that an accumulating library steps once for several of them."""
+    for trace in module.traces:
+        for step in (each for each in trace.of("schedule") if each.loops()):
+            contexts = execution_of(trace, step.loop_path()).contexts
+            opened = [
+                found for each in step.path if each.kind == "with" for found in entered_by(contexts, each)
+            ]
+            made = _maker_of(module, step)
+            if made is None or not opened or _prepared(module, step) is None or not has_option(opened[0]):
+                continue
+            divided = [
+                each
+                for each in _parts_of_length(module, made)
+                if isinstance(each, ast.BinOp) and isinstance(each.op, (ast.Div, ast.FloorDiv))
+            ]
+            if not divided and num_batches(contexts, opened[0]) != 1 and _counts(module, made) is BUG:
+                name = last_part(made.func)
+                text = f"{name} is given the number of all batches, and is stepped once for several: the end never comes."
+                yield At(step.node, text, RISK)
+
+
 def _is_behind_an_epoch(trace: Trace, step: TraceEvent) -> bool:
     """Tell a step in the loop over epochs of which every update is made in a loop within."""
     loops = [place for place, frame in enumerate(step.path) if frame.kind == "loop"]
@@ -192,8 +220,22 @@ def _length_of(made: ast.Call) -> ast.expr | None:
 
 def _maker_of(module: SourceModule, step: TraceEvent) -> ast.Call | None:
     """Return the one call that made a schedule."""
-    made = [*value_origins(module, step.receiver)] if step.receiver is not None else []
+    made = (
+        [*value_origins(module, _prepared(module, step) or step.receiver)]
+        if step.receiver is not None
+        else []
+    )
     return made[0] if len(made) == 1 and isinstance(made[0], ast.Call) else None
+
+
+def _prepared(module: SourceModule, step: TraceEvent) -> ast.expr | None:
+    """Return what `model, scheduler = accelerator.prepare(model, schedule)` was given in this place."""
+    match list(sources(module, step.receiver)) if step.receiver is not None else []:
+        case [(ast.Call(func=ast.Attribute(attr="prepare"), args=given), (place,))] if place < len(given):
+            return given[place]
+        case [(ast.Call(func=ast.Attribute(attr="prepare"), args=[given]), ())]:
+            return given
+    return None
 
 
 def _loops_of_batches(trace: Trace, step: TraceEvent) -> tuple[ast.AST, ast.AST] | None:

@@ -18,6 +18,9 @@ if TYPE_CHECKING:
 SHARE = 1e-5  # of the largest rate so far: float32 weights hardly move by it
 _FIGURES = 3  # that a plateau is given; the first may be from before any evaluation
 LEAST = 100  # steps at such a rate; the end of a cosine has a few
+LEAST_AT_ZERO = (
+    10  # steps that move nothing, a fifth of all so far, and as many of a schedule, but for its last
+)
 CLIMB = 7  # steps of a schedule that is stepped within few passes
 PASSES = 3  # with fewer a schedule that rises and falls may look as if it only rose
 GIVEN = 0.9  # of the rate that the optimizer was given
@@ -30,6 +33,7 @@ class Fall:
     highest: float = 0.0
     since: int | None = None
     rate: float = 0.0
+    steps_at_zero: int = 0  # of a schedule
 
 
 class ScheduleOfOtherLength(Watcher):
@@ -80,6 +84,8 @@ class ScheduleOfOtherLength(Watcher):
         self.stepped[id(scheduler)] = place
         if record is not None:
             rate = _first_rate(record)
+            fall = self.falls.setdefault(id(record), Fall())
+            fall.steps_at_zero = 0 if rate else fall.steps_at_zero + 1
             climb = self.climbs.setdefault(id(record), [])
             # infinite: it has fallen
             climb[:] = [*climb, rate][-CLIMB:] if not climb or climb[-1] < rate else [math.inf]
@@ -148,7 +154,7 @@ class ScheduleOfOtherLength(Watcher):
             fall.since = None
         elif fall.since is None:
             fall.since, fall.rate = record.num_steps, max(rates)
-        elif record.num_steps - fall.since >= LEAST and fall.highest:
+        elif fall.highest and record.num_steps - fall.since >= _least(fall, record.num_steps):
             text = (
                 f"The learning rate fell from {fall.highest:.3g} to {fall.rate:.3g} by step {fall.since}; "
                 f"{record.num_steps - fall.since} steps later it is {max(rates):.3g}, and training goes on."
@@ -156,6 +162,11 @@ class ScheduleOfOtherLength(Watcher):
             fall.highest = 0.0  # said once
             at = self.schedules.get(id(record), record.place)
             yield Observation(at, text, BUG, {"step": record.num_steps, "learning_rates": rates})
+
+
+def _least(fall: Fall, num_steps: int) -> float:
+    """Return how many steps at such a rate are too many: fewer where it is nothing, and a schedule goes on with it."""
+    return max(LEAST_AT_ZERO, num_steps / 5) if fall.steps_at_zero >= LEAST_AT_ZERO else LEAST
 
 
 def _first_rate(record: OptimizerRecord) -> float:
