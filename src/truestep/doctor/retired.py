@@ -97,7 +97,7 @@ LOSS013 unreduced-loss-in-backward, EVAL017 gradients-left-off
 _TABLE = """\
 DATA032 split-drawn-again: DATA040 says it when it runs (by reading 2 were true, 2 false).
 DEV002 variable-name-unquoted: undefined names are VALUE041.
-EVAL013 total-never-reset: EVAL039 says it of a total; of a meter it was never true (1 false).
+EVAL013 total-never-reset: EVAL039 says it of a total; of a meter it was never true (2 false).
 GRAD041 trained-tensor-detached: GRAD024 says it when it runs (by reading 1 was true, 4 false).
 LOSS015 criterion-not-optimized: in code of strangers it was never true (2 false); PARAM015 says it when it runs.
 PARAM032 recurrent-dropout-idle: torch warns there.

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from truestep.doctor.check import BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.source.actions import SPLIT_WORKERS
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Class
 from truestep.doctor.source.options import option_defaults
-from truestep.doctor.source.values import argument, constant, forwards_all, literal
+from truestep.doctor.source.values import argument, literal
 
 
 class StreamDuplicatedByWorkers(SourceCheck):
@@ -48,11 +47,12 @@ class StreamDuplicatedByWorkers(SourceCheck):
             data = argument(call, 0, "dataset")
             if data is None or module.kind(data) != "iterable dataset" or _shares_out(module, loaders):
                 continue
-            workers, is_certain = _usual_value(module, argument(call, 5, "num_workers"))
+            given = argument(call, 5, "num_workers")
+            workers = _usual_value(module, given)
             if isinstance(workers, int) and workers > 1:
                 text = f"Each of the {workers} workers yields the whole stream."
-                yield At(call, text, BUG if is_certain else RISK)
-            elif argument(call, 5, "num_workers") is not None and workers is None:
+                yield At(call, text, BUG if literal(module, given) is not None else RISK)
+            elif given is not None and workers is None:
                 yield Unsure(call, "the number of workers can't be seen from here")
 
 
@@ -64,26 +64,10 @@ def _shares_out(module: SourceModule, loaders: list[ast.Call]) -> bool:
     )
 
 
-def _usual_value(module: SourceModule, node: ast.expr | None) -> tuple[object, bool]:
-    """Return the constant that a setting usually is, or None, and whether it is that for certain."""
+def _usual_value(module: SourceModule, node: ast.expr | None) -> object:
+    """Return the constant that a setting usually is, or None."""
     value = literal(module, node)
     if value is not None or not isinstance(node, ast.Attribute):
-        return value, value is not None
-    owner = module.classes.of(node.value)
-    if owner is not None:
-        return _of_field(module, owner, node.attr)
+        return value
     defaults = module.program.answer(option_defaults)
-    return defaults.get(node.attr), False
-
-
-def _of_field(module: SourceModule, owner: Class, name: str) -> tuple[object, bool]:
-    fields = module.resolver.attribute_bindings(owner, name)
-    found = {constant(each.value) for each in fields}
-    if len(found) != 1 or not all(module.resolver.index.is_option(each) for each in fields):
-        return None, False
-    made = [
-        call for call in module.index.calls.get(owner.name, []) if module.classes.named(call.func) is owner
-    ]
-    if any(call.args or forwards_all(call) or argument(call, None, name) is not None for call in made):
-        return None, False
-    return found.pop(), bool(made)
+    return defaults.get(node.attr)

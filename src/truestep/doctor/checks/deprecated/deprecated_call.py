@@ -90,7 +90,8 @@ class DeprecatedCall(SourceCheck):
 
 def _of_apex(module: SourceModule) -> Iterator[At]:
     """Yield its imports, and amp.initialize or its optimizers where the import is out of sight."""
-    for node in [*module.all(ast.Import), *module.all(ast.ImportFrom)]:
+    imports: list[ast.Import | ast.ImportFrom] = [*module.all(ast.Import), *module.all(ast.ImportFrom)]
+    for node in imports:
         whence = (
             [node.module or ""] if isinstance(node, ast.ImportFrom) else [each.name for each in node.names]
         )

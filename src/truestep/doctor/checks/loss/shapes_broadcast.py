@@ -105,13 +105,13 @@ class ShapesBroadcast(SourceCheck, Watcher):
         The graph does not know what carries none.
         """
         if origin.operation in ("eq", "ne") and len(given) == 2:
-            row, column = sorted((tuple(each.shape) for each in given), key=len)
-            is_square = len(row) == 1 and row[0] > 1 and column == (row[0], 1)
+            first, second = sorted((tuple(each.shape) for each in given), key=len)
+            is_square = len(first) == 1 and first[0] > 1 and second == (first[0], 1)
             if is_square and any(
                 each.operation in _DECIDES for made in origin.before for each in made.ancestors()
             ):
-                text = f"{row} is compared with {column}: each prediction with every label."
-                yield Observation(origin.place, text, BUG, {"compared": [row, column]})
+                text = f"{first} is compared with {second}: each prediction with every label."
+                yield Observation(origin.place, text, BUG, {"compared": [first, second]})
         if origin.operation in _DIFFERENCES and _is_square(result) and len(given) == 2:
             shapes = [] if _is_of_one_value(given) else [tuple(each.shape) for each in given]
             self._sides.append((result.grad_fn, shapes, origin.place))

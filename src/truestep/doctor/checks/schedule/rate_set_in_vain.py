@@ -115,23 +115,13 @@ def _to_no_groups(module: SourceModule) -> Iterator[At]:
         if not isinstance(groups, ast.Attribute) or groups.attr == "param_groups" or setting not in NAMES:
             continue
         named = difflib.get_close_matches(groups.attr, ["param_groups"], n=1, cutoff=_ALIKE)
-        if named and isinstance(target.ctx, ast.Store) and not _is_stored(module, groups.attr):
+        if named and isinstance(target.ctx, ast.Store):
             text = f"An optimizer has no {groups.attr!r}: this line raises AttributeError. Is param_groups meant?"
             yield At(target, text, BUG)
 
 
 def _groups_of(target: ast.Subscript) -> ast.expr:
     return target.value.value if isinstance(target.value, ast.Subscript) else target.value
-
-
-def _is_stored(module: SourceModule, name: str) -> bool:
-    """Tell whether some class of the program gives its objects an attribute of a name."""
-    return any(
-        (isinstance(each, ast.Attribute) and isinstance(each.ctx, ast.Store) and each.attr == name)
-        or (isinstance(each, ast.FunctionDef) and each.name == name)
-        for file in module.program.linked
-        for each in file.all(ast.Attribute, ast.FunctionDef)
-    )
 
 
 def _is_set_beside(module: SourceModule, statement: ast.stmt, target: ast.expr, optimizer: ast.expr) -> bool:

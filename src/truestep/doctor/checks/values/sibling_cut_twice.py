@@ -33,7 +33,7 @@ class SiblingCutTwice(SourceCheck):
 
     Fix: write the other value.
 
-    Evidence: JorisRoels/neuralnets 0cdfb2b4 neuralnets/util/tools.py:427; bed V: 1 true, 0 false.
+    Evidence: JorisRoels/neuralnets 0cdfb2b4 neuralnets/util/tools.py:427; beds T, V: 2 true, 0 false.
     """
 
     code = "VALUE044"
