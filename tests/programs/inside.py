@@ -17,7 +17,7 @@ import random
 import signal
 import sys
 from collections import Counter
-from functools import cache
+from functools import cache, wraps
 from pathlib import Path
 
 import numpy as np
@@ -50,6 +50,18 @@ def bits(tensor: torch.Tensor) -> bytes:
     return tensor.detach().cpu().to_dense().contiguous().reshape(-1).view(torch.uint8).numpy().tobytes()
 
 
+def unseen(function):
+    """Return a function whose own operations on tensors are no part of the training: a watch of the run sees none of them."""
+
+    @wraps(function)
+    def called(*given):
+        with torch._C.DisableTorchFunction():
+            return function(*given)
+
+    return called
+
+
+@unseen
 def note_batch(run, batch) -> None:
     """Note a digest of each row of a batch; where its parts have no common rows, of the one of real numbers, or of each part."""
     parts = leaves(batch)
@@ -84,11 +96,13 @@ def note_drawn_batch(run, batch) -> None:
     note("draws", run.step, [random.random(), float(np.random.rand()), torch.rand(()).item()])
 
 
+@unseen
 def note_loss(run, loss) -> None:
     """Note the bits of a loss."""
     note("loss", run.step, loss.item().hex())
 
 
+@unseen
 def note_weights(run, learners) -> None:
     """Note a digest of all weights that this process has whole, which the others have as well."""
     digest = hashlib.sha256()
@@ -139,12 +153,14 @@ def state_of(model) -> dict[str, object]:
 BEFORE: dict[str, object] = {}
 
 
+@unseen
 def before_another(model) -> None:
     """Keep a learner's state before another learner's update."""
     BEFORE.clear()
     BEFORE.update(state_of(model))
 
 
+@unseen
 def behind_another(run, model) -> None:
     """Note what of a learner another learner's update has moved."""
     after = state_of(model)

@@ -49,6 +49,11 @@ def set_states(kept) -> None:
     torch.set_rng_state(kept[2])
 
 
+def uncompiled(function):
+    """Return a function that a compiled loss calls as it is: each number of a random stream would be a condition to compile for."""
+    return torch.compiler.disable(function)
+
+
 def record() -> None:
     """Run the program and keep, at each call of a loss, its batch with the epoch, and the streams."""
     calls, last, epochs = [], [], [0]
@@ -58,7 +63,7 @@ def record() -> None:
         last[:] = [batch]
         calls.append((len(epochs) if new else None, copy.deepcopy(batch) if new else None, states()))
 
-    builtins.same_stream, builtins.epoch_begins = same_stream, lambda: epochs.append(0)
+    builtins.same_stream, builtins.epoch_begins = uncompiled(same_stream), lambda: epochs.append(0)
     run_main()
     KEPT.write_bytes(pickle.dumps(calls))
 
@@ -91,5 +96,5 @@ class LateBatches:
 def replay() -> None:
     """Run the plain program on the batches that were kept, with the same streams at each call of a loss."""
     given = LateBatches()
-    builtins.replayed_batches, builtins.same_stream = lambda: given, given.same_stream
+    builtins.replayed_batches, builtins.same_stream = lambda: given, uncompiled(given.same_stream)
     run_main()

@@ -21,7 +21,12 @@ from programs.tally import TALLY, SliceTally, table, tallied, total_of
 
 SLICE = 200
 # once, not in each process (in `make test` all but the first and the last are, and these under the law Watched)
-LOADED = "datasets lightning transformers.trainer accelerate ignite.engine torch.utils.tensorboard"
+LOADED = (
+    "datasets lightning transformers.trainer accelerate ignite.engine torch.utils.tensorboard "
+    # and what the first call of a compiled function imports, half a second in each process
+    "torch._dynamo.backends.inductor torch._dynamo.backends.cudagraphs torch._dynamo.repro.after_dynamo torch.export._trace "
+    "torch.distributed.tensor.experimental"
+)
 
 
 def outcome(law: str, program: Program) -> tuple[str, str]:

@@ -18,7 +18,10 @@ _spec.loader.exec_module(_program)
 def test_weights_that_differ_by_rank_in_an_update_are_refused(tmp_path, habit):
     for rank, each in enumerate(on_ranks(PROGRAM, tmp_path, habit, size=2)):
         assert each.status == 1
-        assert "RankError: The ranks compute an update of 'sequential' with different weights: " in each.error
+        assert (
+            "RankError: The ranks don't train the same in an update of 'sequential', with different weights: "
+            in each.error
+        )
         assert "weight" in each.error
         assert "on rank 1 are not those on rank 0" in each.error
         assert (tmp_path / f"steps-{rank}").read_text() == "0"

@@ -84,11 +84,12 @@ class RankSwitches:
             f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
         )
         return RankError(
-            f"The ranks compute {what} with different weights: {listed} on rank {rank} are not those on rank 0. Something besides "
-            "the optimizer has changed them: one rank alone, or each by its own rows or random numbers (a step of SAM, noise, "
-            "max_norm of an embedding). So the gradients are of no one model. Change them alike on all ranks: of a gradient, what "
-            "all ranks have, ts.gather(gradient[None]).mean(0); of noise, one seed, torch.Generator().manual_seed(run.step); for "
-            "max_norm, behind each update, with torch.no_grad(): weight.copy_(torch.renorm(weight, 2, 0, 1.0))."
+            f"The ranks don't train the same in {what}, with different weights: {listed} on rank {rank} are not those on rank 0. "
+            "The optimizer steps there with another rate or decay, or something besides it has changed them: one rank alone, or "
+            "each by its own rows or random numbers (a step of SAM, noise, max_norm of an embedding). So the gradients are of no "
+            "one model. Change them alike on all ranks: of a gradient, what all ranks have, ts.gather(gradient[None]).mean(0); of "
+            "noise, one seed, torch.Generator().manual_seed(run.step); for max_norm, behind each update, with torch.no_grad(): "
+            "weight.copy_(torch.renorm(weight, 2, 0, 1.0))."
         )
 
 
