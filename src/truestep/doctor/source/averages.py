@@ -74,9 +74,13 @@ def _terms(module: SourceModule, node: ast.expr, factor: float | None) -> list[t
             known, rest = (number, right) if number is not None else (_number(module, right), left)
             return _terms(module, rest, None if known is None or factor is None else known * factor)
         case ast.Call(func=ast.Attribute(value=first, attr="lerp"), args=[*given]) if len(given) in (2, 3):
-            start, end, weight = given if len(given) == 3 else [first, *given]  # torch.lerp(a, b, w), a.lerp(b, w)
+            start, end, weight = (
+                given if len(given) == 3 else [first, *given]
+            )  # torch.lerp(a, b, w), a.lerp(b, w)
             share = _number(module, weight)
-            shares = (None, None) if share is None or factor is None else (factor * (1 - share), factor * share)
+            shares = (
+                (None, None) if share is None or factor is None else (factor * (1 - share), factor * share)
+            )
             return [*_terms(module, start, shares[0]), *_terms(module, end, shares[1])]
     return [(node, factor)]
 
