@@ -54,6 +54,12 @@ def looked_at(words):
         return context, rest, OptionsBehindFile.among(context, file, rest)
 
 
+def param_of(option):
+    """Return the doctor's option of a name."""
+    name = option[0].partition("=")[0]
+    return next(each for each in COMMAND.params if name in (*each.opts, *each.secondary_opts))
+
+
 @given(
     before=st.lists(st.sampled_from(OWN), max_size=2),
     file=st.sampled_from(FILES),
@@ -65,15 +71,16 @@ def test_the_command_that_is_printed_takes_all_and_leaves_the_script_its_own(bef
     arguments = [word for option in behind for word in option] + end
     _, rest, found = looked_at([*words, *file, *arguments])
     assert rest == arguments  # the script gets them all
-    own = [option for option in behind if option in OWN]
+    given = [param_of(option) for option in before]
+    own = [each for each in behind if each in OWN and (param_of(each).multiple or param_of(each) not in given)]
     assert (found is None) == (not own)
     if found is None:
         return
     assert found.options == tuple(word for option in own for word in option)
     program, name, *printed = shlex.split(found.command)
     context, left, again = looked_at(printed)
-    assert (program, name, again) == ("truestep", "doctor", None)
-    assert left == [word for option in behind if option not in OWN for word in option] + end
+    assert (program, name, again) == ("truestep", "doctor", None)  # the script's own of these names stay
+    assert left == [word for option in behind if option not in own for word in option] + end
     wanted = COMMAND.make_context("doctor", [*words, *found.options, "x.py"]).params
     theirs = ("script", "module", "arguments")
     assert {key: each for key, each in context.params.items() if key not in theirs} == {
