@@ -8,11 +8,12 @@ from unittest import mock
 
 import pytest
 import typer
+import typer.testing
 from hypothesis import given
 from hypothesis import strategies as st
 from support import warm
 
-from truestep.cli import doctor
+from truestep.cli import doctor, launch
 from truestep.cli.behind_file import OptionsBehindFile
 
 COMMAND = typer.main.get_command(doctor.app)
@@ -54,6 +55,12 @@ def looked_at(words):
         return context, rest, OptionsBehindFile.among(context, file, rest)
 
 
+def param_of(option):
+    """Return the doctor's option of a name."""
+    name = option[0].partition("=")[0]
+    return next(each for each in COMMAND.params if name in (*each.opts, *each.secondary_opts))
+
+
 @given(
     before=st.lists(st.sampled_from(OWN), max_size=2),
     file=st.sampled_from(FILES),
@@ -65,15 +72,18 @@ def test_the_command_that_is_printed_takes_all_and_leaves_the_script_its_own(bef
     arguments = [word for option in behind for word in option] + end
     _, rest, found = looked_at([*words, *file, *arguments])
     assert rest == arguments  # the script gets them all
-    own = [option for option in behind if option in OWN]
+    given = [param_of(option) for option in before]
+    own = [
+        each for each in behind if each in OWN and (param_of(each).multiple or param_of(each) not in given)
+    ]
     assert (found is None) == (not own)
     if found is None:
         return
     assert found.options == tuple(word for option in own for word in option)
     program, name, *printed = shlex.split(found.command)
     context, left, again = looked_at(printed)
-    assert (program, name, again) == ("truestep", "doctor", None)
-    assert left == [word for option in behind if option not in OWN for word in option] + end
+    assert (program, name, again) == ("truestep", "doctor", None)  # the script's own of these names stay
+    assert left == [word for option in behind if option not in own for word in option] + end
     wanted = COMMAND.make_context("doctor", [*words, *found.options, "x.py"]).params
     theirs = ("script", "module", "arguments")
     assert {key: each for key, each in context.params.items() if key not in theirs} == {
@@ -268,3 +278,27 @@ def test_an_option_that_the_script_refused_is_not_repeated(tmp_path, words, comm
     ran = warm.run("-m", "truestep", "doctor", "train.py", *words, cwd=tmp_path)
     assert ran.returncode == 2
     assert ran.stderr.splitlines()[-1].endswith(f": {command}")
+
+
+@pytest.mark.parametrize(
+    ("line", "is_told"),
+    [
+        ("", True),
+        ("from model import Net", True),
+        ("import torch.distributed as dist", False),
+        ("import truestep as ts", False),
+        ("from accelerate import Accelerator", False),
+        ("rank = os.environ['RANK']", False),
+        ("from meeting import begin", False),
+    ],
+)
+def test_processes_that_never_meet_are_told_of(tmp_path, monkeypatch, line, is_told):
+    (tmp_path / "model.py").write_text("class Net: pass")
+    (tmp_path / "meeting.py").write_text("from torch.distributed import init_process_group as begin")
+    (tmp_path / "train.py").write_text(f"if False:\n    import torch\n    {line}\n")
+    monkeypatch.setattr("truestep.run.launching.spawn.launch_python", lambda plan, words: 0)
+    given = [str(tmp_path / "train.py")]
+    for processes, says in (("2", is_told), ("1", False)):
+        ended = typer.testing.CliRunner().invoke(launch.app, ["-n", processes, *given])
+        assert ended.exit_code == 0
+        assert ("names nothing by which processes meet" in ended.output) == says

@@ -168,11 +168,17 @@ def test_the_steps_that_are_said_to_be_watched_are_those_that_the_pace_looks_at(
     assert num_steps_watched(total) == sum(pace.looks_after(step) for step in range(total))
 
 
+@pytest.mark.parametrize("words", ["zero-grad-missing", "no zero_grad", "forgot zero grad"])
+def test_words_for_what_is_missing_find_what_it_is_missing_of(words):
+    assert "GRAD001" in listed(words)
+
+
 def test_what_did_not_run_is_counted_and_listed_on_request():
     report = WatchedRunReport(SourceReading(), Watch(), ScriptOutcome(), 1.0)
     told, listed_too = ("\n".join(report.watched(abstentions=wanted)) for wanted in (False, True))
-    assert "not run:" not in told
-    assert " checks did not run (--show-abstentions)" in told
+    assert "\nnot run:" not in told
+    assert " checks did not run: no optimizer stepped (" in told  # for one reason
+    assert "(--show-abstentions)" in told
     assert "watched 0 steps of 0: no model; no optimizer that steps" in told
     assert "not run: " in listed_too
     assert "(--show-abstentions)" not in listed_too

@@ -139,6 +139,16 @@ def another_kept(loop):
 RIGHT = (plain, zeroed_first, by_index, by_index_and_tail, by_progress_bar, by_counter, zeroed_to_zeros, step_at_the_top,
     rarely_stepped, adversarial, never_stepped, left_out, kept_iterator, looked_at_and_kept, looked_at_and_dropped, another_kept)
 
+def summed_up(loop):
+    sums = []
+    for batch in loop.exact:
+        loop.backward(batch); loop.step(); sums.append(1.0)
+    if loop.seen == loop.stop_at:
+        raise Stop  # below the loop, in a validation say
+    sum(sums) / len(sums)
+
+SUMMED = (summed_up,)
+
 def from_0(loop):
     for i, batch in enumerate(loop.exact):
         loop.backward(batch); loop.step()
@@ -213,6 +223,11 @@ def told_of(kind, folder, *places):
 
 def test_loops_that_accumulate_or_iterate_by_hand_end_with_the_same_bits(tmp_path):
     for name, told in told_of("RIGHT", tmp_path, (1, 5), (2, 13), (1, 20)).items():
+        assert told == {"end": "same", "before": "", "said": ""}, (name, told)
+
+
+def test_a_kill_below_the_loop_leaves_batches_to_sum_up(tmp_path):
+    for name, told in told_of("SUMMED", tmp_path, (1, 9), (9, 18)).items():
         assert told == {"end": "same", "before": "", "said": ""}, (name, told)
 
 

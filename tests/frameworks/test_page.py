@@ -16,7 +16,7 @@ BLOCK = re.compile(
     r"^<!--- run by \S+ -->\n```python\n(.*?)^```\n\nIt prints:\n\n```text\n(.*?)^```",
     re.MULTILINE | re.DOTALL,
 )
-EXAMPLES = sorted((REPOSITORY / "examples" / "exact_resume").glob("*.py"))
+EXAMPLES = sorted((REPOSITORY / "examples" / "exact_resume").glob("in_*.py"))
 
 
 def words_printed(script: str, folder: Path) -> str:
@@ -48,3 +48,12 @@ def test_a_script_of_another_library_prints_the_same(example, tmp_path):
 
 def test_each_other_library_has_its_script():
     assert len(EXAMPLES) == 2
+
+
+def test_sums_that_are_registered_hold_the_whole_epoch(tmp_path):
+    example = REPOSITORY / "examples" / "exact_resume" / "sums.py"
+    assert f"`examples/exact_resume/{example.name}`" in PAGE
+    shown = PAGE.partition("after the save of step 25, and prints:\n\n```text\n")[2].partition("```")[0]
+    assert shown.count("\n") == 4
+    printed = words_printed(example.read_text("utf-8"), tmp_path)
+    assert [line for line in shown.splitlines() if line not in printed] == []

@@ -74,7 +74,7 @@ def test_generators_and_whatever_has_a_state_come_back_as_they_were(tmp_path, ca
     train(tmp_path, body=lambda run: draw(first), **first)
     expected = draw(first)
     assert (
-        "every checkpoint also keeps what run.track was given: counter 1 B, teacher"
+        "every checkpoint also keeps what run.track was given, as large as it is now: counter 1 B, teacher"
         in capsys.readouterr().err
     )
     again = tracked()

@@ -120,6 +120,9 @@ def own_options(
         if spelt is None:
             continue
         option = known[spelt]
+        source = context.get_parameter_source(option.name)
+        if source is not None and source.name == "COMMANDLINE" and not option.multiple:
+            continue  # the command was given its own in front of the file: this one is the script's
         if option.is_flag:
             if not equals:
                 yield (word,), (spelt,)

@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """`truestep launch`: run a training file in several processes, on one machine or on many."""
 
+import re
 import shlex
 from pathlib import Path
 from typing import Annotated
@@ -17,6 +18,12 @@ app = typer.Typer(add_completion=False)
 
 MOST_PROCESSES = 4096
 _SELDOM_OF_A_FILE = ("--processes", "-n", "--nodes", "--rendezvous")  # such as this command itself takes
+
+
+_MEETS = re.compile(
+    r"truestep|distributed|accelerat|lightning|fabric|Trainer|deepspeed|horovod|ignite|composer|megatron|RANK\b|WORLD_SIZE"
+)
+_MOST_READ = 200  # files in the script's folder and below it
 
 
 @app.command(
@@ -76,7 +83,22 @@ def launch(
         grace_seconds=grace_seconds,
         logs=logs,
     )
+    if plan.processes * plan.nodes > 1:
+        _tell_of_apart(file, plan.processes * plan.nodes)
     raise typer.Exit(launch_python(plan, [str(file), *given]))
+
+
+def _tell_of_apart(file: Path, count: int) -> None:
+    """Say that the processes never meet, where neither the file nor one beside it that it may import names what they meet by."""
+    beside = [*file.parent.glob("*.py"), *file.parent.glob("*/*.py")][:_MOST_READ]
+    own = file.read_text("utf-8", errors="replace")
+    texts = [own, *(each.read_text("utf-8", errors="replace") for each in beside if each.stem in own)]
+    if "torch" in own and not any(map(_MEETS.search, texts)):
+        warn_on_screen(
+            f"{file.name} names nothing by which processes meet, such as ts.Run, torch.distributed, Accelerate or Lightning: each "
+            f"of the {count} does all of it by itself, and writes the same files. Write run = ts.Run(directory), with net = "
+            f"run.learner(...), or start it once: python {file}"
+        )
 
 
 def _refuse_options_behind(behind: OptionsBehindFile | None, file: Path, given: list[str], text: str) -> None:

@@ -107,7 +107,9 @@ class WatchedRunReport:
 
     def _num_abstained(self) -> list[str]:
         not_run, unsure = len(self.watch.not_run()), len(self.reading.abstentions)
-        gave_up = self.watch.history.gave_up  # which hides all
+        gave_up, reasons = self.watch.history.gave_up, list(_by_reason(self.watch.not_run()))
+        if gave_up is None and len(reasons) == 1:  # a reason for all of them, as giving up is
+            gave_up = reasons[0]
         why = f": {gave_up}" if gave_up else ""
         words = [f"{_number(not_run, 'check')} did not run{why}"] if not_run else []
         words += [f"{_number(unsure, 'time')} a check could not tell"] if unsure else []

@@ -40,7 +40,7 @@ def said_at_run_start(run: RunState, resumed: RunBeginning | None, tracked: dict
         yield from run.cursor.streams.what_it_costs()
     if tracked:
         listed = ", ".join(f"{name} {size}" for name, size in tracked.items())
-        yield f"every checkpoint also keeps what run.track was given: {listed}"
+        yield f"every checkpoint also keeps what run.track was given, as large as it is now: {listed}"
     yield from (f"{each.name}: {each.value}; {each.reason}" for each in choices if each.weakens)
     yield from _what_loses_updates(run)
 

@@ -66,7 +66,7 @@ class MappedSource(BatchSource):
         count = int(workers.value)
         self._pool = WorkerPool(samples, count, options, pin=runs_ahead(device)) if count else None
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
         return (made.batch for made in self.made(epoch, start))
 

@@ -48,7 +48,7 @@ class MemorySource(BatchSource):
         is_there = any(_is_on(leaf, device) for leaf in columns.leaves)
         self._gathers_on_device = not is_host(device) and is_there
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on; each is a copy, never a view of the data."""
         return (made.batch for made in self.made(epoch, start))
 

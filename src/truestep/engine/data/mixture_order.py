@@ -116,7 +116,7 @@ class MixtureByNumber(BatchSource):
         why = "each sample's source is a function of the seed and its position"
         self.choices = [Choice("mixture", ", ".join(draws.names), why), *mixed.choices]
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
         return (made.batch for made in self.made(epoch, start))
 

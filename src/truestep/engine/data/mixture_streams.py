@@ -119,7 +119,7 @@ class MixtureOfStreams(BatchSource):
         for part in self._parts:
             part.source.tell_choices(partial(_tell_of_part, told, part.name))
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
         return (made.batch for made in self.made(epoch, start))
 

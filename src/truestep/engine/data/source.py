@@ -44,7 +44,7 @@ class BatchSource(SealedAttributes, ABC):
     _files: Sequence[HeldFile] = ()
 
     @abstractmethod
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on, each on its device already."""
 
     def made(self, epoch: int, start: int = 0) -> Iterator[MadeBatch]:

@@ -91,7 +91,7 @@ class StreamSource(BatchSource):
         super().tell_choices(told)
         self._told = told
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Yield the batches of `epoch` from number `start` on."""
         return (made.batch for made in self.made(epoch, start))
 
