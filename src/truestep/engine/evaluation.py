@@ -180,12 +180,12 @@ def _with_lent(context: LearnerContext, batch: Any, counting: BatchCounting, *, 
     world = context.world
     if world is None or not context.strategy.divides_weights:
         return batch if is_here else None
-    number, shares = counting.making.num_of_all_ranks, counting.making.shares
+    number, shares = counting.making.of_all_ranks, counting.making.shares
     if shares is not None:  # the ranks have told one another
         counts = list(shares)
     elif number is None:
         counts = [int(each[0]) for each in world.meet("a batch of an evaluation", is_here)]
-    else:  # its order says so on all ranks alike
+    else:  # its order says so on all ranks alike, or each has read it; who has read more calls a layer that others do not
         parts = (RankShare(rank, world.size).of(number) for rank in range(world.size))
         counts = [part.stop - part.start for part in parts]
     if all(counts) or not any(counts):

@@ -26,15 +26,19 @@ class EngineHook(partial[Any]):
     """A hook of the engine's own on a parameter, which belongs into the backward itself."""
 
 
-def when_accumulated(parameter: Tensor, method: Callable[..., None], *arguments: Any) -> RemovableHandle:
-    """Call `method(*arguments, parameter)` when a gradient of this parameter is complete.
+def when_accumulated(
+    parameters: Iterable[tuple[Any, Tensor]], method: Callable[[Any, Tensor], None]
+) -> list[RemovableHandle]:
+    """Call `method(key, parameter)` when a gradient of one of these parameters is complete; each has a key.
 
     torch holds such a hook where Python's collector can't see it. So the method's object is held weakly: it would keep
     itself, and the sockets of its ranks, for as long as the process lives.
     """
-    hook = EngineHook(weakly(method), *arguments)
-    handle: RemovableHandle = parameter.register_post_accumulate_grad_hook(hook)  # type: ignore[no-untyped-call]
-    return handle
+    hook = weakly(method)  # one for all: there may be ten thousand parameters
+    return [
+        each.register_post_accumulate_grad_hook(EngineHook(hook, key))  # type: ignore[no-untyped-call]
+        for key, each in parameters
+    ]
 
 
 class HeldHooks:

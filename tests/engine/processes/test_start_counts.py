@@ -10,6 +10,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 
+from truestep.engine import gradient_hooks
 from truestep.engine.processes.flat import FlatPiece, divide_into_pieces
 from truestep.engine.processes.notes import RankNotes
 from truestep.engine.strategies import buckets
@@ -131,6 +132,27 @@ class Layouts:
         held = sorted(index for bucket in self.buckets._buckets for index in bucket.indices)
         assert held == sorted(9 - place for place in {*range(10)} - frozen)  # the last layer is the first
         return list(self.buckets._buckets)
+
+
+def test_one_word_for_all_tells_which_gradient_has_come(monkeypatch):
+    """A weak method is the dearest that a hook has."""
+    made = []
+
+    def weakly(method):
+        made.append(method)
+        return lambda index, parameter: come.append((index, parameter))
+
+    monkeypatch.setattr(gradient_hooks, "weakly", weakly)
+    come, parameters = [], [torch.nn.Parameter(torch.zeros(1000)) for _ in range(300)]
+    weights = SimpleNamespace(parameters=parameters, sparse=[], has_half=False)
+    (message := FirstMessage(2)).add(parameters)
+    found = GradientBuckets([weights], SimpleNamespace(size=2, rank=0, sums_on_host=True), message)
+    found._lay_out(RankHead(0, 0, 0, 0, 0, draws=False))
+    assert len(found._buckets) == 2  # of the last one none is followed
+    sum(each.sum() for each in parameters).backward()
+    assert len(made) == 1
+    assert sorted(index for index, _ in come) == sorted(found._buckets[0].indices)
+    assert all(parameter is found._owners[index][1] for index, parameter in come)
 
 
 def memory(kept):

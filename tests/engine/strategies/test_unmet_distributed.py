@@ -75,7 +75,7 @@ SAID = {
     "killed": "rank 1 .* is gone",
 }
 MODELS = ["small,small", "middle,small", "wide,wide last", "wide last,small"]
-FIRST = [("evaluates", MODELS[0]), ("other", MODELS[1]), ("frozen", MODELS[2])]
+FIRST = [("evaluates", MODELS[0]), ("other", MODELS[1]), ("frozen", MODELS[2]), ("left_out", MODELS[0])]
 
 
 @pytest.mark.parametrize(

@@ -355,7 +355,9 @@ class World:
         if rank is None:  # nobody has failed: they are at different places
             self.error = RankError(text)
             return self.error
-        self.error = RankError(f"This is rank {self.rank}, which stops because another one failed: {text}.")
+        self.error = RankError(
+            f"This is rank {self.rank}, which stops because another one failed: {text.rstrip('.')}."
+        )
         self.error.rank = rank
         return self.error
 

@@ -207,8 +207,9 @@ class GradientBuckets:
         indices = {index for bucket in buckets for index in bucket.indices}
         for index in self._handles.keys() - indices:
             self._handles.pop(index).remove()
-        for index in indices - self._handles.keys():
-            self._handles[index] = when_accumulated(self._owners[index][1], self._arrived, index)
+        missing = sorted(indices - self._handles.keys())
+        handles = when_accumulated(((index, self._owners[index][1]) for index in missing), self._arrived)
+        self._handles.update(zip(missing, handles, strict=True))
 
     def disarm(self) -> None:
         """Nothing is under way."""

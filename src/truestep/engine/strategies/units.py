@@ -161,9 +161,7 @@ class FsdpUnitCalls:
             self._whole |= {id(each) for _, each in self._unhooked[unit]}
             self._written[unit] = [(name, each, 0) for name, each in self._unhooked[unit]]
         self._written[unit] = [(name, each, times_written(each)) for name, each, _ in self._written[unit]]
-        for name, parameter in self._unhooked[unit]:
-            if parameter.requires_grad:
-                when_accumulated(parameter, self._use, name)
+        when_accumulated([pair for pair in self._unhooked[unit] if pair[1].requires_grad], self._use)
         self._unhooked[unit] = [pair for pair in self._unhooked[unit] if not pair[1].requires_grad]
 
     def _use(self, name: str, _: Tensor) -> None:
