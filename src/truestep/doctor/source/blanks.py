@@ -12,7 +12,7 @@ NUM_OF_FORM = 2  # places marked as open with nothing in them: one alone may hav
 
 
 def has_blanks(module: SourceModule, unbound: list[ast.Name]) -> bool:
-    """Tell a file with blanks: a name alone on its line where it has to be made, `for step, () in`, or several open ends."""
+    """Tell a file with blanks: a name alone where it has to be made, `# loss =`, `for step, () in`, or several open ends."""
     for target in [each.target for each in module.all(ast.For)]:
         if any(not each.elts for each in [target, *walk(target)] if isinstance(each, ast.Tuple)):
             return True
@@ -20,6 +20,11 @@ def has_blanks(module: SourceModule, unbound: list[ast.Name]) -> bool:
     names = {each.id for each in unbound} & used
     alone = [each.value for each in module.all(ast.Expr) if each not in module.shown]
     if any(isinstance(each, ast.Name) and each.id in names for each in alone):
+        return True
+    if any(
+        re.search(rf"^\s*#\s*{each.id}\s*=\s*(\.\.\.|[_?]+|None)?\s*$", module.text, re.MULTILINE)
+        for each in unbound
+    ):
         return True
     return len([each for each in _empty(module) if _is_marked(module, each)]) >= NUM_OF_FORM
 

@@ -68,7 +68,7 @@ class OptimizerNotSaved(SourceCheck):
             if keys and any(_holds_others(each) for each in saved):
                 yield Unsure(call, "what else is saved, a comprehension or another dict tells")
             elif keys:
-                is_gone_on_from = any(_is_gone_on_from(module, each) for each in keys)
+                is_gone_on_from = any(_is_gone_on_from(module, call, each) for each in keys)
                 best = _is_chosen(module, call) and not is_gone_on_from
                 if best and _is_only_applied(module, call):
                     continue
@@ -182,14 +182,41 @@ def _holds_optimizer(module: SourceModule, value: ast.expr) -> bool:
     return any(module.kind(each) == "optimizer" for each in [*given, *states])
 
 
-def _is_gone_on_from(module: SourceModule, key: ast.expr | None) -> bool:
+def _is_gone_on_from(module: SourceModule, save: ast.Call, key: ast.expr | None) -> bool:
     """Tell whether some part of the program reads the key of what it loads, and does more than to show it."""
+    kept = _file_names(module, argument(save, 1, "f"))
     name = constant(key)
     return name is not None and any(
-        constant(asked) == name and _may_be_loaded(other, held) and not _is_shown(other, read)
+        constant(asked) == name
+        and _may_be_loaded(other, held)
+        and not _is_shown(other, read)
+        and not _is_of_other_file(other, held, kept)
         for other in module.program.linked
         for read, held, asked in _read_keys(other)
     )
+
+
+def _is_of_other_file(module: SourceModule, held: ast.expr, kept: set[str | None]) -> bool:
+    """Tell what is loaded from files of other names than one that is saved, such as another script's."""
+    made = [each for each in value_origins(module, held) if isinstance(each, ast.Call)]
+    loads = [each for each in made if module.home(each).qualify(each.func) == "torch.load"]
+    names = {name for each in loads for name in _file_names(module.home(each), argument(each, 0, "f"))}
+    return bool(names) and bool(kept) and None not in names | kept and names.isdisjoint(kept)
+
+
+def _file_names(module: SourceModule, path: ast.expr | None) -> set[str | None]:
+    """Return what the last part of a path is called, "last.pt" of `folder / "last.pt"`; None for a name that is out of sight."""
+    origins = list(value_origins(module, path)) if path is not None else [None]
+    return {_last_name(each) for each in origins}
+
+
+def _last_name(path: ast.expr | None) -> str | None:
+    match path:
+        case ast.BinOp(op=ast.Div(), right=last) | ast.Call(args=[*_, last]):
+            return _last_name(last)
+        case ast.Constant(value=str() as text):
+            return text.rpartition("/")[2]
+    return None
 
 
 def _read_keys(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr]]:

@@ -7,7 +7,7 @@ from typing import Any
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, walk
+from truestep.doctor.source.names import dotted, is_none, last_part, walk
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, inserted_behind
 from truestep.doctor.source.values import argument, literal, value_origins
 
@@ -45,7 +45,7 @@ class WholeModelSaved(SourceCheck):
             given = call.args[0] if call.args else None
             if not isinstance(given, (ast.Name, ast.Attribute)) or _is_filled_by_keys(module, given):
                 continue
-            if _is_state(module, given):
+            if _is_other(module, given):
                 continue
             if module.kind(given) in ("module", "ddp"):
                 text = f"The whole of {ast.unparse(given)} is pickled, with its class and path."
@@ -75,21 +75,25 @@ def _has_state_beside(module: SourceModule, call: ast.Call, given: ast.expr) -> 
     }
 
 
-def _is_state(module: SourceModule, given: ast.expr) -> bool:
-    """Tell what every caller gives as a state: `save(net.state_dict(), path)`, be it in a dict of several."""
+def _is_other(module: SourceModule, given: ast.expr) -> bool:
+    """Tell what only its name calls a model, while all that it is given is in sight: a state, a path, nothing yet."""
     origins = list(value_origins(module, given))
-    return bool(origins) and all(each is not None and _is_state_itself(each) for each in origins)
+    known = [each for each in origins if each is not None and not is_none(each)]
+    return bool(known) and None not in origins and all(_is_no_model(module, each) for each in known)
 
 
-def _is_state_itself(value: ast.expr) -> bool:
-    """Tell `net.state_dict()`, a copy of it, and a dict."""
+def _is_no_model(module: SourceModule, value: ast.expr) -> bool:
+    """Tell `net.state_dict()`, a copy of it, a dict, a list, and what goes by another name where it comes from."""
     while isinstance(value, ast.Call) and last_part(value.func) in _COPIES:
         inside = value.func.value if isinstance(value.func, ast.Attribute) else None
         if not value.args and inside is None:
             return True  # dict(net=...)
         value = value.args[0] if value.args or inside is None else inside
     asked = isinstance(value, ast.Call) and getattr(value.func, "attr", "") == "state_dict"
-    return asked or isinstance(value, (ast.Dict, ast.DictComp))
+    is_named = isinstance(value, (ast.Name, ast.Attribute))
+    if is_named and module.home(value).kind(value) not in ("module", "ddp"):
+        return True
+    return asked or isinstance(value, (ast.Constant, ast.Dict, ast.DictComp, ast.List))
 
 
 def _is_filled_by_keys(module: SourceModule, given: ast.expr) -> bool:

@@ -311,7 +311,11 @@ def _of_whole_set(module: SourceModule) -> Iterator[At]:
             or not _is_part(module, whole.value)
         ):
             continue
-        if not _has_own_sets(module, node) and not _is_set_again(module, node):
+        if (
+            not _has_own_sets(module, node)
+            and not _is_set_again(module, node)
+            and _has_other_parts(module, whole.value)
+        ):
             yield At(
                 node, f"{ast.unparse(whole)} is the whole data set: this is set for its other parts, too."
             )
@@ -326,6 +330,18 @@ def _is_part(module: SourceModule, node: ast.expr) -> bool:
         values = [each.value for each in bindings if each.value is not None and each.how == "unpack"]
     calls = [module.qualify(each.func) if isinstance(each, ast.Call) else None for each in values]
     return bool(calls) and all(each == "torch.utils.data.random_split" for each in calls)
+
+
+def _has_other_parts(module: SourceModule, part: ast.expr) -> bool:
+    """Tell a split of which another part is read, too: of one whose others are dropped, the whole set is that part's own."""
+    for value, _ in module.resolver.unpacked(part) or [] if isinstance(part, ast.Name) else []:
+        line = module.statement(value)
+        target = line.targets[0] if isinstance(line, ast.Assign) else None
+        names = [each.id for each in walk(target) if isinstance(each, ast.Name)] if target is not None else []
+        others = [each for each in names if each != part.id]
+        scope = module.scope(part)
+        return any(module.scope(read) is scope for name in others for read in module.reads(name))
+    return True
 
 
 def _is_set_again(module: SourceModule, node: ast.Assign) -> bool:

@@ -105,7 +105,7 @@ def _is_harmless(module: SourceModule, call: ast.Call, targets: list[ast.expr]) 
 
 
 def _is_looked_at(module: SourceModule, targets: list[ast.expr]) -> bool:
-    """Tell a loader of which single batches are taken, outside of all loops: `next(iter(loader))`."""
+    """Tell a loader of which single batches are taken, and no loop goes on until it is at its end: `next(iter(loader))`."""
     names = [each.id for each in targets if isinstance(each, ast.Name)]
     files = module.program.linked if module.program.is_imported() else [module]
     reads = [read for name in names for file in files for read in file.read_under(name)]
@@ -114,9 +114,20 @@ def _is_looked_at(module: SourceModule, targets: list[ast.expr]) -> bool:
         return False
     taken = [use for each in begun if each is not None for use in _uses_of_iterator(module.home(each), each)]
     return bool(taken) and all(
-        _calls(module.home(each).parents.get(each), "next") and module.home(each).loop(each) is None
+        _calls(call := module.home(each).parents.get(each), "next") and not _ends_with_it(module, call)
         for each in taken
     )
+
+
+def _ends_with_it(module: SourceModule, drawn: ast.AST | None) -> bool:
+    """Tell a `next` with which a loop ends where nothing is left: its default says so, or a StopIteration begins nothing anew."""
+    home = module.home(drawn)
+    if drawn is None or home.loop(drawn) is None:
+        return False
+    tried = [each for each in home.ancestors(drawn) if isinstance(each, ast.Try) and home.loop(each)]
+    handled = [part for each in tried for one in each.handlers for part in walk(one)]
+    begins_anew = any(_calls(each, "iter") for each in handled)
+    return len(given_to(drawn)) > 1 or (bool(tried) and not begins_anew)  # type: ignore[arg-type]
 
 
 def _is_shown(module: SourceModule, loader: ast.Call, targets: list[ast.expr]) -> bool:

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
-from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck, Unsure
+from truestep.doctor.check import ADVICE, BUG, QUESTION, RISK, At, SourceCheck, Unsure
 from truestep.doctor.finding import Severity
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import walk
-from truestep.doctor.source.once import each_once
+from truestep.doctor.source.once import answered_once, each_once
+from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.rewriting import (
     Edits,
     SourceRewriteError,
@@ -21,7 +22,7 @@ from truestep.doctor.source.rewriting import (
     with_keyword,
 )
 from truestep.doctor.source.untaken import SettledValues, is_never_taken
-from truestep.doctor.source.values import argument, constant, forwards_all, literal, value_origins
+from truestep.doctor.source.values import argument, behind, constant, forwards_all, literal, value_origins
 
 _DRAWN = operations(numbers="drawn filled")
 FUNCTIONS = operations(numbers="dropped")
@@ -158,8 +159,27 @@ def _severity(module: SourceModule, call: ast.Call) -> Severity:
     rate = argument(call, 1, "p")
     if owner is None and rate is not None and constant(rate) is None:
         return QUESTION  # of a script's own inputs, as noise to learn from, at a rate of its options
+    if owner is not None and _is_critic(module, owner):
+        return ADVICE
     is_layer = owner in module.kinds.classes_of("module")
     return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
+
+
+@answered_once
+def _is_critic(module: SourceModule, owner: ast.ClassDef) -> bool:
+    """Tell a network that judges data and what another one makes, and whose every output is learned from: none evaluates it."""
+    files = module.program.linked
+    losses = [
+        (each, Protocol(each).loss_taken(call)) for each in files for call in each.method_calls("backward")
+    ]
+    learned = {call for each, loss in losses if loss is not None for call in behind(each, loss)}
+    calls = [(each, call) for each in files for call in each.all(ast.Call)]
+    applied = [(each, call) for each, call in calls if each.classes.of(call.func) is owner]
+    made = {
+        any(each.kind(part.func) == "module" for given in call.args for part in behind(each, given))
+        for each, call in applied
+    }
+    return made == {True, False} and learned.issuperset(call for _, call in applied)
 
 
 def _is_meant(module: SourceModule, call: ast.Call) -> bool:

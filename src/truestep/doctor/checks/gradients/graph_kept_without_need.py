@@ -74,19 +74,52 @@ def _keeps(module: SourceModule, node: ast.AST) -> bool:
 
 
 def _is_carried_on(module: SourceModule, event: TraceEvent) -> bool:
-    """Tell whether the graph outlives its turn: until the next turn has computed its own, or as long as an object keeps it.
+    """Tell whether the graph outlives its turn: a total or a list holds it, an object, or the state that the next turn takes.
 
-    A function that ends lets go of it with its names: there what is kept costs nothing.
+    A loss that is computed anew, and a function that ends, let go of it: there what is kept costs some memory and no result.
     """
     home = module.home(event.node)
-    if home.loop(event.node) is not None:
-        return True
-    stores = [
-        each for each in home.inside(home.scope(event.node), ast.Assign) if calls_with_graph(home, each.value)
+    around = home.loop(event.node) or home.scope(event.node)
+    anew = {each.id for each in home.inside(around, ast.Name) if isinstance(home.parents[each], ast.Assign)}
+    lines = [
+        *home.inside(around, ast.Assign),
+        *home.inside(around, ast.AugAssign),
+        *home.inside(around, ast.Call),
     ]
     return any(
-        isinstance(part, ast.Attribute) for each in stores for target in each.targets for part in walk(target)
+        isinstance(part, ast.Attribute)
+        or (isinstance(part, ast.Name) and _is_read_before(home, part, around, anew))
+        for line in lines
+        for held, value in [_held(line)]
+        if held is not None and value is not None and not loses_graph(value) and calls_with_graph(home, value)
+        for part in walk(held)
     )
+
+
+def _held(line: ast.Assign | ast.AugAssign | ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
+    """Return what a line gives a value, or appends it to, and the value."""
+    match line:
+        case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
+            return target, value
+        case ast.Call(func=ast.Attribute(value=ast.Name() as holder, attr="append"), args=[value]):
+            return holder, value
+    return None, None
+
+
+def _is_read_before(module: SourceModule, name: ast.Name, around: ast.AST, anew: set[str]) -> bool:
+    """Tell a name with what the turn before gave it: `total += loss`, `losses.append(loss)`, `out, state = net(x, state)`."""
+    if not isinstance(around, (ast.For, ast.While)):
+        return False
+    line = module.statement(name)
+    if not isinstance(line, ast.Assign):
+        return name.id not in anew
+    names = [each for each in module.inside(around, ast.Name) if each.id == name.id]
+    given = min(map(_place, (module.statement(each) for each in names if isinstance(each.ctx, ast.Store))))
+    return any(isinstance(each.ctx, ast.Load) and _place(module.statement(each)) <= given for each in names)
+
+
+def _place(statement: ast.stmt) -> tuple[int, int]:
+    return statement.lineno, statement.col_offset
 
 
 def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:

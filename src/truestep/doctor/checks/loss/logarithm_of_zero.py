@@ -14,6 +14,7 @@ from truestep.doctor.source.behind import calls_with_graph, is_model, is_without
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import last_part, receiver_of, walk
+from truestep.doctor.source.untaken import is_never_taken
 from truestep.doctor.source.values import last_operands, last_operations
 
 _BOUNDED = operations(numbers="share") | {
@@ -61,7 +62,9 @@ class LogarithmOfZero(SourceCheck):
             found = last_operations(module, inner) if inner is not None else frozenset()
             if inner is None or not found or not found <= {"softmax", "sigmoid", "abs"}:
                 continue
-            is_right = _is_bounded(module, inner) or _is_forgiven(module, call)
+            is_right = (
+                _is_bounded(module, inner) or _is_forgiven(module, call) or is_never_taken(module, call)
+            )
             if self._is_tensor(module, inner, found) and not is_right:
                 made = " or ".join(sorted(str(each) for each in found))
                 # without a way back it spoils a figure, and no weight

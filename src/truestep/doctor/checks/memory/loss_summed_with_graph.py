@@ -11,18 +11,17 @@ from truestep.doctor.source.libraries import losses_given_back
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
-from truestep.doctor.source.once import asked_once
 from truestep.doctor.source.once_for_each_batch import is_once_for_each_batch, outlives_its_call
 from truestep.doctor.source.protocol import Protocol
 from truestep.doctor.source.rewriting import Edits, inserted_behind
-from truestep.doctor.source.values import argument, literal, seen_through, value_origins
+from truestep.doctor.source.values import argument, literal, seen_through
 
 Around = ast.For | ast.While | ast.FunctionDef | ast.AsyncFunctionDef  # what runs again and again
 _DEEP = 3  # sums of sums
 _LERP = 3  # arguments of torch.lerp
-_SMALL = 24  # layers, of whose graph some 30 kB a step stay when backward has freed its tensors
-_MANY = _SMALL + 1
 _FEW = 100  # graphs that no memory notices, once their step is over
+
+_NODES = "backward() frees its tensors, but its nodes stay until the total begins anew."
 
 
 class LossSummedWithGraph(SourceCheck):
@@ -73,8 +72,10 @@ class LossSummedWithGraph(SourceCheck):
                 told = dotted(stored) or ast.unparse(stored)
                 is_short = _is_kept_for_few(module, loop) or _is_emptied(module, node, loop)
                 in_list = QUESTION if is_short else RISK
-                total = RISK if _is_of_small_nets(module, node, loop) else BUG
-                yield At(node, f"{told!r} is {what} with its graph.", total if is_total else in_list)
+                if is_total and _is_of_one_pass(module, node, loop) and not _keeps_tensors(module, loop):
+                    yield At(node, f"{told!r} is {what} with its graph: {_NODES}", RISK)
+                else:
+                    yield At(node, f"{told!r} is {what} with its graph.", BUG if is_total else in_list)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Detach it, where no other branch gives the total a value with a graph."""
@@ -137,55 +138,22 @@ def _holder(node: ast.AST) -> ast.expr | None:
     return None
 
 
-def _is_of_small_nets(module: SourceModule, node: ast.AST, loop: Around) -> bool:
-    """Tell a total of one pass, whose networks are all in sight and small."""
+def _is_of_one_pass(module: SourceModule, node: ast.AST, loop: Around) -> bool:
+    """Tell a total that begins anew before each pass, in the loop or the function around it."""
     total, outer = _holder(node), module.loop(loop)
     if not isinstance(total, ast.Name) or isinstance(loop, Function):
         return False
     begun = [each.node for each in module.names.bindings(total) if loop not in module.ancestors(each.node)]
     around = outer or module.scope(loop)  # an epoch's function, where its epochs are elsewhere
-    if around is module.tree or not any(around in module.ancestors(each) for each in begun):
-        return False
-    applied = [
-        each.func for each in module.inside(loop, ast.Call) if module.kind(each.func) in ("module", "ddp")
-    ]
-    return (
-        0
-        < sum(_num_layers(module, made) for each in applied for made in value_origins(module, each))
-        <= _SMALL
-    )
+    return around is not module.tree and any(around in module.ancestors(each) for each in begun)
 
 
-@asked_once(_MANY)
-def _num_layers(module: SourceModule, made: ast.expr | None, depth: int = 0) -> int:
-    """Return how many layers of torch a network has; many where that can't be seen, and none of a loss."""
-    if not isinstance(made, ast.Call):
-        return _MANY
-    name, owner = module.qualify(made.func) or "", module.classes.named(made.func)
-    if owner is None and name.startswith("torch.nn.") and not name.startswith("torch.nn.parallel."):
-        own = 0 if name.endswith(("Loss", "Sequential")) else _MANY if "Transformer" in name else 1
-        return own + sum(
-            _num_layers(module, each, depth + 1) for each in made.args if isinstance(each, ast.Call)
-        )
-    if owner is None:
-        inner = module.classes.unwrapped(made)
-        origins = list(value_origins(module, inner)) if inner is not None else []
-        return sum(_num_layers(module, each, depth + 1) for each in origins) or _MANY
-    found = 0
-    for home in map(module.home, module.classes.lineage(owner)):
-        for call in home.inside(owner, ast.Call):
-            is_layer = home.kind(call) == "module" or home.classes.named(call.func) is not None
-            if is_layer and not isinstance(home.parents[call], ast.Call):
-                found += _MANY if _is_repeated(home, call) else _num_layers(home, call, depth + 1)
-    return found or _MANY
-
-
-def _is_repeated(module: SourceModule, call: ast.Call) -> bool:
-    """Tell what a loop makes, or a method that is not the constructor, perhaps several times."""
-    loops = (ast.For, ast.While, ast.ListComp, ast.GeneratorExp)
-    above = list(module.ancestors(call))
-    made = getattr(module.scope(call), "name", "") == "__init__"
-    return not made or any(isinstance(each, loops) for each in above)
+def _keeps_tensors(module: SourceModule, loop: Around) -> bool:
+    """Tell a loop in which a backward frees nothing: `retain_graph=True`, or a graph of the gradients."""
+    words = ("retain_graph", "create_graph")
+    calls = [each for each in module.inside(loop, ast.Call) if Protocol(module).loss_taken(each) is not None]
+    given = [argument(each, None, word) for each in calls for word in words]
+    return any(each is not None and literal(module, each) is not False for each in given)
 
 
 def _is_bounded(module: SourceModule, holder: ast.expr) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from truestep.doctor.check import ADVICE, BUG, RISK, At, SourceCheck, Unsure
 from truestep.doctor.checks.deprecated.scalar_indexed import ScalarIndexed
-from truestep.doctor.finding import Place
+from truestep.doctor.finding import Place, Severity
 from truestep.doctor.source.events import Trace, TraceEvent, TrainingLoop, exclusive
 from truestep.doctor.source.execution import execution_of
 from truestep.doctor.source.module import SourceModule
@@ -82,10 +82,7 @@ class SchedulerBeforeOptimizer(SourceCheck, Watcher):
                         )
                         break
                     text = "The schedule is stepped before the optimizer: each rate comes one step early."
-                    is_old = any(_runs_on_old_torch(module, step) for step in steps)
-                    yield At(
-                        event.node, text, ADVICE if is_old else RISK if _drops_seldom(module, event) else BUG
-                    )
+                    yield At(event.node, text, _severity(module, event, steps))
                     break
                 if (trains := _trained_elsewhere(module, trace, event)) is not None:
                     name = ast.unparse(trains.func)
@@ -248,6 +245,27 @@ def _is_tried_alone(module: SourceModule, trace: Trace, event: TraceEvent, step:
         if any(isinstance(part, ast.Call) and home.kind(part.func) in ("module", "ddp") for part in parts):
             return False  # what is asked for from here on may be of the loss
     return False
+
+
+def _severity(module: SourceModule, event: TraceEvent, steps: list[TraceEvent]) -> Severity:
+    if any(_runs_on_old_torch(module, step) for step in steps) or _is_of_batches(module, event):
+        return ADVICE
+    return RISK if _drops_seldom(module, event) else BUG
+
+
+def _is_of_batches(module: SourceModule, event: TraceEvent) -> bool:
+    """Tell a schedule that each batch steps: one step early is one update of all, no epoch."""
+    loop = event.loops()[-1]
+    home = module.home(loop)
+    drawn = [
+        each
+        for each in home.inside(loop, ast.Call)
+        if dotted(each.func) == "next" and home.loop(each) is loop
+    ]
+    over = (
+        [each for each in walk(loop.iter) if isinstance(each, ast.expr)] if isinstance(loop, ast.For) else []
+    )
+    return bool(drawn) or any(home.kind(each) == "loader" for each in over)
 
 
 def _runs_on_old_torch(module: SourceModule, step: TraceEvent) -> bool:

@@ -152,7 +152,16 @@ def _is_join(module: SourceModule, node: ast.AST) -> bool:
 
 
 def _is_message(module: SourceModule, call: ast.Call) -> bool:
-    """Tell a text that is only shown to somebody."""
-    outer = module.parents[call]
+    """Tell a text that is only shown to somebody, at once or by its name."""
+    line = module.statement(call)
+    target = line.target if isinstance(line, ast.AugAssign) else getattr(line, "targets", [None])[0]
+    if not isinstance(target, ast.Name) or line.value is not call:  # type: ignore[attr-defined]
+        return _is_shown(module, call)
+    reads = [each for each in module.reads(target.id) if module.scope(each) is module.scope(call)]
+    return bool(reads) and all(_is_shown(module, each) for each in reads)
+
+
+def _is_shown(module: SourceModule, text: ast.expr) -> bool:
+    outer = module.parents[text]
     shown = getattr(outer.func, "attr", getattr(outer.func, "id", "")) if isinstance(outer, ast.Call) else ""
-    return shown in _SHOWS or isinstance(module.statement(call), (ast.Raise, ast.Assert))
+    return shown in _SHOWS or isinstance(module.statement(text), (ast.Raise, ast.Assert))

@@ -80,7 +80,11 @@ class VariableWithoutValue(SourceCheck):
         if set_here is None or not _is_whole(module, unbound):
             return
         is_form = has_blanks(module, unbound)
-        for name in (each for each in unbound if each.id not in set_here):
+        for name in (
+            each
+            for each in unbound
+            if each.id not in set_here and not _is_set_by_another_file(module, each.id)
+        ):
             yield At(name, _told(module, name), ADVICE if is_form else _severity(module, name))
 
 
@@ -141,6 +145,12 @@ def _set_on_the_file(module: SourceModule) -> set[str] | None:
                 return None
             found.add(name)
     return found
+
+
+def _is_set_by_another_file(module: SourceModule, name: str) -> bool:
+    """Tell `loss.NUM_CLASSES = 9`, behind `import loss`."""
+    bases = [base for base, _ in module.resolver.index.written.get(name, [])]
+    return any(module.names.module_named(base) is module.tree for base in bases)
 
 
 def _places_of_the_file(module: SourceModule) -> list[ast.expr]:
