@@ -86,7 +86,62 @@ ONCE = [
     accelerated(steps="1", backward="loss = loss / args.accum\naccelerator.backward(loss)"),
     accelerated(backward="mean = loss / 2\naccelerator.backward(loss)"),
 ]
-ROWS = [("SCHED012", OTHER_LENGTH, ITS_LENGTH), ("GRAD005", TWICE, ONCE)]
+LIGHTNING = """
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+class Task(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+        self.teacher = nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.1))
+    def forward(self, x):
+        return self.net(x)
+    def training_step(self, batch, batch_idx):
+        BODY
+        return F.cross_entropy(self(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=1e-3)
+    HOOK
+class Probe(Callback):
+    CALLBACK
+L.Trainer(max_epochs=3, callbacks=[Probe()]).fit(Task(), DataLoader(data, 32, shuffle=True))
+"""
+
+
+def lit(hook: str = "", callback: str = "pass", body: str = "pass") -> str:
+    text = LIGHTNING.replace("HOOK", hook.replace("\n", "\n    "))
+    return text.replace("CALLBACK", callback.replace("\n", "\n    ")).replace("BODY", body)
+
+
+BATCH_END = "def on_train_batch_end(self, trainer, module, *_):\n    "
+LEFT_IN_EVAL = [
+    lit(callback=BATCH_END + "module.eval()\n    print(module(torch.zeros(4, 64)))"),
+    lit(callback=BATCH_END + "if trainer.global_step % 10 == 0:\n        module.eval()"),
+    lit(callback="def on_train_epoch_start(self, trainer, pl_module):\n    pl_module.eval()"),
+    lit(hook="def on_train_epoch_start(self):\n    self.eval()"),
+    lit(hook="def on_train_start(self):\n    self.eval()"),
+    lit(hook="def on_train_batch_start(self, batch, batch_idx):\n    self.train(False)"),
+    lit(
+        hook="def on_train_batch_end(self, outputs, batch, batch_idx):\n    self.eval()\n    print(self(batch[0]))"
+    ),
+    lit(body="self.eval()"),
+]
+BACK_IN_TRAIN = [
+    lit(),
+    lit(callback=BATCH_END + "module.eval()\n    print(module(torch.zeros(4, 64)))\n    module.train()"),
+    lit(callback=BATCH_END + "was = module.training\n    module.eval()\n    module.train(was)"),
+    lit(callback="def on_validation_epoch_start(self, trainer, module):\n    module.eval()"),
+    lit(callback="def on_fit_end(self, trainer, module):\n    module.eval()"),
+    lit(callback=BATCH_END + "self.ema.eval()\n    print(self.ema(torch.zeros(4, 64)))"),
+    lit(hook="def on_train_epoch_start(self):\n    self.teacher.eval()"),
+    lit(hook="def on_train_epoch_start(self):\n    self.net[1].eval()"),
+    lit("def on_train_batch_start(self, batch, batch_idx):\n    self.train()", BATCH_END + "module.eval()"),
+]
+ROWS = [
+    ("SCHED012", OTHER_LENGTH, ITS_LENGTH),
+    ("GRAD005", TWICE, ONCE),
+    ("EVAL003", LEFT_IN_EVAL, BACK_IN_TRAIN),
+]
 
 
 @pytest.mark.parametrize(("code", "wrong", "right"), ROWS, ids=[each[0] for each in ROWS])
@@ -122,3 +177,13 @@ for step in range(40):
 def test_a_rate_of_nothing_is_told_while_the_schedule_goes_on(factor, is_told):
     found = run_example(AT_ZERO.format(factor=factor)).findings
     assert [each.code for each in found if "fell from" in each.message] == ["SCHED010"] * is_told
+
+
+@pytest.mark.parametrize(("before", "is_told"), [("net.train()", True), ("net.eval()", False)])
+def test_a_model_left_in_eval_mode_behind_its_first_step_is_told(before, is_told):
+    step = "opt.zero_grad(); net(torch.randn(8, 4)).square().mean().backward(); opt.step(); net.eval()"
+    made = "net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 1))"
+    script = f"{made}\nopt = torch.optim.SGD(net.parameters(), lr=0.01)\n{before}\nfor _ in range(4):\n    {step}\n"
+    assert [each.code for each in run_example(script).findings if each.code == "EVAL003"] == [
+        "EVAL003"
+    ] * is_told
