@@ -137,10 +137,59 @@ BACK_IN_TRAIN = [
     lit(hook="def on_train_epoch_start(self):\n    self.net[1].eval()"),
     lit("def on_train_batch_start(self, batch, batch_idx):\n    self.train()", BATCH_END + "module.eval()"),
 ]
+DENOISED = """
+model = nn.Linear(4, 4)
+opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+T, abar = 100, torch.linspace(0.99, 0.01, 100)
+def q_sample(x, t, noise):
+    a = abar[t][:, None]
+    return a.sqrt() * x + (1 - a).sqrt() * noise
+for (x,) in loader:
+    t = torch.randint(T, (len(x),))
+    BODY
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def within(text: str, *bodies: str) -> list[str]:
+    texts = [text.replace("BODY", each.replace("\n", "\n    ")) for each in bodies]
+    return [
+        each.replace("NEW", "torch.randn_like(x)").replace("MSE(", "loss = F.mse_loss(") for each in texts
+    ]
+
+
+OTHER_NOISE = within(
+    DENOISED,
+    "noise = NEW\nMSE(model(q_sample(x, t, NEW), t), noise)",
+    "noise = NEW\nnoisy = q_sample(x, t, noise)\nMSE(model(noisy, t), torch.randn_like(noisy))",
+    "noise = NEW\nnoisy = q_sample(x, t, noise)\npred = model(noisy, t)\ntarget = NEW\nMSE(pred, target)",
+    "noise = NEW\na = abar[t][:, None]\nnoisy = a.sqrt() * x + (1 - a).sqrt() * NEW\nloss = F.l1_loss(model(noisy), noise)",
+    "noise = torch.randn(x.shape)\nnoisy = sched.add_noise(x, torch.randn(x.shape), t)\nMSE(model(noisy, t), noise)",
+    "noisy = q_sample(x, t, NEW)\npred = model(noisy, t)\nloss = F.smooth_l1_loss(pred, torch.randn_like(pred))",
+    "mse = nn.MSELoss()\neps = NEW\npred = model(x + 0.3 * NEW)\nloss = mse(pred, eps)",
+    "noise = NEW\nxt = q_sample(x, t, noise)\nnoise = NEW\nMSE(model(xt, t), noise)",
+)
+SAME_NOISE = within(
+    DENOISED,
+    "noise = NEW\nMSE(model(q_sample(x, t, noise), t), noise)",
+    "noise = NEW\nxt = q_sample(x, t, noise)\ntarget = noise\nMSE(model(xt, t), target)",
+    "noise = NEW\nMSE(model(q_sample(x, t, noise), t), noise - x)",
+    "noise = NEW\nMSE(model(q_sample(x, t, noise) + 0.01 * NEW, t), noise)",
+    "MSE(model(x + 0.1 * NEW), x)",
+    "MSE(model(x), NEW)",
+    "x = torch.randn(8, 4)\ny = torch.randn(8, 4)\nMSE(model(x), y)",
+    "x0 = NEW\nxt = 0.3 * x0 + 0.7 * x\nMSE(model(xt), x - x0)",
+    "noise = NEW\nxt = q_sample(x, t, noise)\ntarget = noise if EPS else x\nMSE(model(xt, t), target)",
+    "noise = NEW\nif OFFSET:\n    noise = noise + 0.1 * torch.randn(x.shape[0], 1)\nMSE(model(q_sample(x, t, noise), t), noise)",
+    "noise = NEW\nextra = noise + 0.1 * NEW\nMSE(model(q_sample(x, t, extra), t), noise)",
+)
 ROWS = [
     ("SCHED012", OTHER_LENGTH, ITS_LENGTH),
     ("GRAD005", TWICE, ONCE),
     ("EVAL003", LEFT_IN_EVAL, BACK_IN_TRAIN),
+    ("LOSS030", OTHER_NOISE, SAME_NOISE),
 ]
 
 
