@@ -185,11 +185,62 @@ SAME_NOISE = within(
     "noise = NEW\nif OFFSET:\n    noise = noise + 0.1 * torch.randn(x.shape[0], 1)\nMSE(model(q_sample(x, t, noise), t), noise)",
     "noise = NEW\nextra = noise + 0.1 * NEW\nMSE(model(q_sample(x, t, extra), t), noise)",
 )
+AVERAGED = """
+from torch.optim.swa_utils import AveragedModel
+class Average:
+    def __init__(self, net, decay=0.98):
+        self.decay, self.seen = decay, 0
+        self.ema = AveragedModel(net, avg_fn=BODY)
+    def on_train_batch_end(self, trainer, module, *_):
+        with torch.no_grad():
+            UPDATE
+net = nn.Linear(4, 4)
+average = Average(net)
+opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
+for x, y in loader:
+    opt.zero_grad()
+    F.mse_loss(net(x), y).backward()
+    opt.step()
+    average.on_train_batch_end(None, net)
+"""
+BY_HAND = """for mine, new in zip(self.ema.module.parameters(), module.parameters()):
+                BODY"""
+UPDATED = AVERAGED.replace("UPDATE", "self.ema.update_parameters(module)")
+WRONG_WAY_ROUND = [
+    *within(
+        UPDATED,
+        "lambda old, new, n: (1 - self.decay) * old + self.decay * new",
+        "lambda avg, p, num: 0.01 * avg + 0.99 * p",
+        "lambda avg, p, num: torch.lerp(avg, p, 0.99)",
+    ),
+    *within(
+        AVERAGED.replace("BODY", "None").replace("UPDATE", BY_HAND),
+        "mine.data.mul_(1 - self.decay).add_(new.data, alpha=self.decay)",
+        "mine.data = (1 - self.decay) * mine.data + self.decay * new.data",
+        "mine.lerp_(new, self.decay)",
+    ),
+]
+RIGHT_WAY_ROUND = [
+    *within(
+        UPDATED,
+        "lambda old, new, n: self.decay * old + (1 - self.decay) * new",
+        "lambda old, new, n: old + (new - old) / (n + 1)",
+        "lambda avg, p, num: torch.lerp(avg, p, 0.02)",
+        "lambda avg, p, n: p",
+    ),
+    *within(
+        AVERAGED.replace("BODY", "None").replace("UPDATE", BY_HAND),
+        "mine.data.mul_(self.decay).add_(new.data, alpha=1 - self.decay)",
+        "mine.copy_(self.decay * mine + (1 - self.decay) * new)",
+        "mine.copy_(new)",
+    ),
+]
 ROWS = [
     ("SCHED012", OTHER_LENGTH, ITS_LENGTH),
     ("GRAD005", TWICE, ONCE),
     ("EVAL003", LEFT_IN_EVAL, BACK_IN_TRAIN),
     ("LOSS030", OTHER_NOISE, SAME_NOISE),
+    ("PARAM022", WRONG_WAY_ROUND, RIGHT_WAY_ROUND),
 ]
 
 
