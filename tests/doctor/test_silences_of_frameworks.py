@@ -86,7 +86,162 @@ ONCE = [
     accelerated(steps="1", backward="loss = loss / args.accum\naccelerator.backward(loss)"),
     accelerated(backward="mean = loss / 2\naccelerator.backward(loss)"),
 ]
-ROWS = [("SCHED012", OTHER_LENGTH, ITS_LENGTH), ("GRAD005", TWICE, ONCE)]
+LIGHTNING = """
+import lightning as L
+from lightning.pytorch.callbacks import Callback
+class Task(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.net = nn.Sequential(nn.Linear(64, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.1), nn.Linear(64, 10))
+        self.teacher = nn.Sequential(nn.Linear(64, 10), nn.Dropout(0.1))
+    def forward(self, x):
+        return self.net(x)
+    def training_step(self, batch, batch_idx):
+        BODY
+        return F.cross_entropy(self(batch[0]), batch[1])
+    def configure_optimizers(self):
+        return torch.optim.AdamW(self.parameters(), lr=1e-3)
+    HOOK
+class Probe(Callback):
+    CALLBACK
+L.Trainer(max_epochs=3, callbacks=[Probe()]).fit(Task(), DataLoader(data, 32, shuffle=True))
+"""
+
+
+def lit(hook: str = "", callback: str = "pass", body: str = "pass") -> str:
+    text = LIGHTNING.replace("HOOK", hook.replace("\n", "\n    "))
+    return text.replace("CALLBACK", callback.replace("\n", "\n    ")).replace("BODY", body)
+
+
+BATCH_END = "def on_train_batch_end(self, trainer, module, *_):\n    "
+LEFT_IN_EVAL = [
+    lit(callback=BATCH_END + "module.eval()\n    print(module(torch.zeros(4, 64)))"),
+    lit(callback=BATCH_END + "if trainer.global_step % 10 == 0:\n        module.eval()"),
+    lit(callback="def on_train_epoch_start(self, trainer, pl_module):\n    pl_module.eval()"),
+    lit(hook="def on_train_epoch_start(self):\n    self.eval()"),
+    lit(hook="def on_train_start(self):\n    self.eval()"),
+    lit(hook="def on_train_batch_start(self, batch, batch_idx):\n    self.train(False)"),
+    lit(
+        hook="def on_train_batch_end(self, outputs, batch, batch_idx):\n    self.eval()\n    print(self(batch[0]))"
+    ),
+    lit(body="self.eval()"),
+]
+BACK_IN_TRAIN = [
+    lit(),
+    lit(callback=BATCH_END + "module.eval()\n    print(module(torch.zeros(4, 64)))\n    module.train()"),
+    lit(callback=BATCH_END + "was = module.training\n    module.eval()\n    module.train(was)"),
+    lit(callback="def on_validation_epoch_start(self, trainer, module):\n    module.eval()"),
+    lit(callback="def on_fit_end(self, trainer, module):\n    module.eval()"),
+    lit(callback=BATCH_END + "self.ema.eval()\n    print(self.ema(torch.zeros(4, 64)))"),
+    lit(hook="def on_train_epoch_start(self):\n    self.teacher.eval()"),
+    lit(hook="def on_train_epoch_start(self):\n    self.net[1].eval()"),
+    lit("def on_train_batch_start(self, batch, batch_idx):\n    self.train()", BATCH_END + "module.eval()"),
+]
+DENOISED = """
+model = nn.Linear(4, 4)
+opt = torch.optim.AdamW(model.parameters(), lr=1e-3)
+T, abar = 100, torch.linspace(0.99, 0.01, 100)
+def q_sample(x, t, noise):
+    a = abar[t][:, None]
+    return a.sqrt() * x + (1 - a).sqrt() * noise
+for (x,) in loader:
+    t = torch.randint(T, (len(x),))
+    BODY
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+
+
+def within(text: str, *bodies: str) -> list[str]:
+    texts = [text.replace("BODY", each.replace("\n", "\n    ")) for each in bodies]
+    return [
+        each.replace("NEW", "torch.randn_like(x)").replace("MSE(", "loss = F.mse_loss(") for each in texts
+    ]
+
+
+OTHER_NOISE = within(
+    DENOISED,
+    "noise = NEW\nMSE(model(q_sample(x, t, NEW), t), noise)",
+    "noise = NEW\nnoisy = q_sample(x, t, noise)\nMSE(model(noisy, t), torch.randn_like(noisy))",
+    "noise = NEW\nnoisy = q_sample(x, t, noise)\npred = model(noisy, t)\ntarget = NEW\nMSE(pred, target)",
+    "noise = NEW\na = abar[t][:, None]\nnoisy = a.sqrt() * x + (1 - a).sqrt() * NEW\nloss = F.l1_loss(model(noisy), noise)",
+    "noise = torch.randn(x.shape)\nnoisy = sched.add_noise(x, torch.randn(x.shape), t)\nMSE(model(noisy, t), noise)",
+    "noisy = q_sample(x, t, NEW)\npred = model(noisy, t)\nloss = F.smooth_l1_loss(pred, torch.randn_like(pred))",
+    "mse = nn.MSELoss()\neps = NEW\npred = model(x + 0.3 * NEW)\nloss = mse(pred, eps)",
+    "noise = NEW\nxt = q_sample(x, t, noise)\nnoise = NEW\nMSE(model(xt, t), noise)",
+)
+SAME_NOISE = within(
+    DENOISED,
+    "noise = NEW\nMSE(model(q_sample(x, t, noise), t), noise)",
+    "noise = NEW\nxt = q_sample(x, t, noise)\ntarget = noise\nMSE(model(xt, t), target)",
+    "noise = NEW\nMSE(model(q_sample(x, t, noise), t), noise - x)",
+    "noise = NEW\nMSE(model(q_sample(x, t, noise) + 0.01 * NEW, t), noise)",
+    "MSE(model(x + 0.1 * NEW), x)",
+    "MSE(model(x), NEW)",
+    "x = torch.randn(8, 4)\ny = torch.randn(8, 4)\nMSE(model(x), y)",
+    "x0 = NEW\nxt = 0.3 * x0 + 0.7 * x\nMSE(model(xt), x - x0)",
+    "noise = NEW\nxt = q_sample(x, t, noise)\ntarget = noise if EPS else x\nMSE(model(xt, t), target)",
+    "noise = NEW\nif OFFSET:\n    noise = noise + 0.1 * torch.randn(x.shape[0], 1)\nMSE(model(q_sample(x, t, noise), t), noise)",
+    "noise = NEW\nextra = noise + 0.1 * NEW\nMSE(model(q_sample(x, t, extra), t), noise)",
+)
+AVERAGED = """
+from torch.optim.swa_utils import AveragedModel
+class Average:
+    def __init__(self, net, decay=0.98):
+        self.decay, self.seen = decay, 0
+        self.ema = AveragedModel(net, avg_fn=BODY)
+    def on_train_batch_end(self, trainer, module, *_):
+        with torch.no_grad():
+            UPDATE
+net = nn.Linear(4, 4)
+average = Average(net)
+opt = torch.optim.AdamW(net.parameters(), lr=1e-3)
+for x, y in loader:
+    opt.zero_grad()
+    F.mse_loss(net(x), y).backward()
+    opt.step()
+    average.on_train_batch_end(None, net)
+"""
+BY_HAND = """for mine, new in zip(self.ema.module.parameters(), module.parameters()):
+                BODY"""
+UPDATED = AVERAGED.replace("UPDATE", "self.ema.update_parameters(module)")
+WRONG_WAY_ROUND = [
+    *within(
+        UPDATED,
+        "lambda old, new, n: (1 - self.decay) * old + self.decay * new",
+        "lambda avg, p, num: 0.01 * avg + 0.99 * p",
+        "lambda avg, p, num: torch.lerp(avg, p, 0.99)",
+    ),
+    *within(
+        AVERAGED.replace("BODY", "None").replace("UPDATE", BY_HAND),
+        "mine.data.mul_(1 - self.decay).add_(new.data, alpha=self.decay)",
+        "mine.data = (1 - self.decay) * mine.data + self.decay * new.data",
+        "mine.lerp_(new, self.decay)",
+    ),
+]
+RIGHT_WAY_ROUND = [
+    *within(
+        UPDATED,
+        "lambda old, new, n: self.decay * old + (1 - self.decay) * new",
+        "lambda old, new, n: old + (new - old) / (n + 1)",
+        "lambda avg, p, num: torch.lerp(avg, p, 0.02)",
+        "lambda avg, p, n: p",
+    ),
+    *within(
+        AVERAGED.replace("BODY", "None").replace("UPDATE", BY_HAND),
+        "mine.data.mul_(self.decay).add_(new.data, alpha=1 - self.decay)",
+        "mine.copy_(self.decay * mine + (1 - self.decay) * new)",
+        "mine.copy_(new)",
+    ),
+]
+ROWS = [
+    ("SCHED012", OTHER_LENGTH, ITS_LENGTH),
+    ("GRAD005", TWICE, ONCE),
+    ("EVAL003", LEFT_IN_EVAL, BACK_IN_TRAIN),
+    ("LOSS030", OTHER_NOISE, SAME_NOISE),
+    ("PARAM022", WRONG_WAY_ROUND, RIGHT_WAY_ROUND),
+]
 
 
 @pytest.mark.parametrize(("code", "wrong", "right"), ROWS, ids=[each[0] for each in ROWS])
@@ -122,3 +277,13 @@ for step in range(40):
 def test_a_rate_of_nothing_is_told_while_the_schedule_goes_on(factor, is_told):
     found = run_example(AT_ZERO.format(factor=factor)).findings
     assert [each.code for each in found if "fell from" in each.message] == ["SCHED010"] * is_told
+
+
+@pytest.mark.parametrize(("before", "is_told"), [("net.train()", True), ("net.eval()", False)])
+def test_a_model_left_in_eval_mode_behind_its_first_step_is_told(before, is_told):
+    step = "opt.zero_grad(); net(torch.randn(8, 4)).square().mean().backward(); opt.step(); net.eval()"
+    made = "net = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5), nn.Linear(4, 1))"
+    script = f"{made}\nopt = torch.optim.SGD(net.parameters(), lr=0.01)\n{before}\nfor _ in range(4):\n    {step}\n"
+    assert [each.code for each in run_example(script).findings if each.code == "EVAL003"] == [
+        "EVAL003"
+    ] * is_told

@@ -9,8 +9,9 @@ from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, method_of
 from truestep.doctor.source.once import answered_once
 from truestep.doctor.source.shared_weights import GIVING_WEIGHTS
-from truestep.doctor.source.values import argument, literal
+from truestep.doctor.source.values import argument, literal, seen_through
 
+AVERAGED = "torch.optim.swa_utils.AveragedModel"
 _GONE_THROUGH = ("items", "values", "keys", "list", "tuple", "iter")
 
 
@@ -45,6 +46,16 @@ def _mixtures(module: SourceModule) -> Iterator[WeightMixture]:
             of = _weights(module, part)
             if into is not None and of is not None and of.name != into.name:
                 yield WeightMixture(node, into, of, factor)
+    for call in module.calls(AVERAGED):
+        mean = seen_through(module, argument(call, 2, "avg_fn"))
+        function = module.functions.named(mean) if isinstance(mean, ast.Name | ast.Attribute) else mean
+        if not isinstance(function, ast.FunctionDef | ast.Lambda):
+            continue
+        names = [each.arg for each in function.args.args if each.arg != "self"]
+        for value in module.functions.results(function) if len(names) > 1 else ():
+            for part, share in _terms(module, value, 1.0) if value is not None else ():
+                if dotted(part) == names[1]:
+                    yield WeightMixture(call, Weights(names[0], names[0]), Weights(names[1], None), share)
 
 
 def _written(module: SourceModule) -> Iterator[tuple[ast.expr, ast.expr, ast.expr, float | None]]:

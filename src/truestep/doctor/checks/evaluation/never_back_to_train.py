@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -15,13 +16,24 @@ from truestep.doctor.source.counters import is_made_anew
 from truestep.doctor.source.evaluations import TrainedModels, sensitive_layers
 from truestep.doctor.source.events import Path, Trace, TraceEvent, TrainingLoop
 from truestep.doctor.source.module import SourceModule
+from truestep.doctor.source.names import dotted
 from truestep.doctor.source.rewriting import Edits, SourceRewriteError, before, event_at, written
+from truestep.doctor.source.values import argument, constant
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
 if TYPE_CHECKING:
     from torch import nn
 
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
+
+_HOOKS = {
+    "on_train_start",
+    "on_train_epoch_start",
+    "on_train_batch_start",
+    "training_step",
+    "on_train_batch_end",
+}
+_CALLBACK = re.compile(r"(pytorch_lightning|lightning)\..*Callback$")
 
 
 class NeverBackToTrain(SourceCheck, Watcher):
@@ -74,9 +86,11 @@ class NeverBackToTrain(SourceCheck, Watcher):
                         event for event in trace.within(path, "eval") if _trained(module, trace, loop, event)
                     ]
                     if evals and not trace.ever(path, "train") and not _made_in(module, path, evals[0]):
-                        yield from self._judge(module, evals[0])
+                        yield from self._judge(module, evals[0].node, evals[0].receiver)
                     if evals:
                         break
+        for node in _in_hooks(module):
+            yield from self._judge(module, node, node.func.value)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Go back at the start of the loop."""
@@ -86,14 +100,14 @@ class NeverBackToTrain(SourceCheck, Watcher):
             raise SourceRewriteError
         return [before(module, loop.body[0], f"{written(module, node, event.receiver)}.train()")]
 
-    def _judge(self, module: SourceModule, event: TraceEvent) -> Iterator[At | Unsure]:
-        layers = sensitive_layers(module, event.receiver) if event.receiver is not None else None
+    def _judge(self, module: SourceModule, node: ast.AST, model: ast.expr | None) -> Iterator[At | Unsure]:
+        layers = sensitive_layers(module, model) if model is not None else None
         if layers is None:
-            yield At(event.node, "eval() is called in the training loop, and train() never after it.", RISK)
+            yield At(node, "eval() is called in the training loop, and train() never after it.", RISK)
         elif layers:
             names = ", ".join(sorted(layers))
             yield At(
-                event.node,
+                node,
                 f"eval() is called in the training loop, and train() never after it; the model has {names}.",
                 BUG,
             )
@@ -102,7 +116,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
         """Report a step of a model that was trained in training mode before, and is in eval mode now."""
         mine = {id(each) for each in record.parameters()}
         for model in list(history.models):
-            if not history.is_trained(model) or not any(id(each) in mine for each in model.parameters()):
+            if not any(id(each) in mine for each in model.parameters()):
                 continue
             active, idle = layers_in_mode(model, training=True), layers_in_mode(model, training=False)
             before = self.trained.setdefault(id(model), bool(active))
@@ -123,6 +137,29 @@ class NeverBackToTrain(SourceCheck, Watcher):
         """Remember where each model was last put into eval mode."""
         if not training:
             self.switched[id(module)] = place
+
+
+def _in_hooks(module: SourceModule) -> Iterator[ast.Call]:
+    """Yield eval() of the whole model in hooks of Lightning's loop over batches, where nothing at all calls train()."""
+    if any(_sets_mode(each, True) for each in module.program.called_anywhere("train")):
+        return
+    for call in module.method_calls("eval", "train"):
+        hook = module.enclosing(call, ast.FunctionDef)
+        owner = module.enclosing(hook, ast.ClassDef) if hook is not None and hook.name in _HOOKS else None
+        if hook is None or owner is None or not _sets_mode(call, False):
+            continue
+        is_callback = any(_CALLBACK.match(module.qualify(each) or "") for each in owner.bases)
+        is_module = owner in module.kinds.classes_of("lightning module")
+        model = hook.args.args[2 if is_callback else 0 : 3][:1] if is_callback or is_module else []
+        if model and isinstance(call.func, ast.Attribute) and dotted(call.func.value) == model[0].arg:
+            yield call
+
+
+def _sets_mode(call: ast.Call, training: bool) -> bool:
+    """Tell a call that sets this mode, or may."""
+    given = constant(argument(call, 0, "mode"))
+    off = isinstance(call.func, ast.Attribute) and (call.func.attr == "eval" or given is False)
+    return off is not training
 
 
 def _made_in(module: SourceModule, path: Path, event: TraceEvent) -> bool:

@@ -7,10 +7,11 @@ from collections.abc import Iterator
 
 from truestep.doctor.check import QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.actions import FOLLOW
-from truestep.doctor.source.averages import WeightMixture, mixtures
+from truestep.doctor.source.averages import AVERAGED, WeightMixture, mixtures
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, method_of, walk
 from truestep.doctor.source.uses import reads_followed
+from truestep.doctor.source.values import is_call_of
 
 _NAME = re.compile(r"(^|_)(target|ema)(_|$)|^(target|ema)(net|model)?$", re.IGNORECASE)
 _MOST = 0.9  # a share of the trained weights that was meant for the average's own
@@ -46,7 +47,7 @@ class TargetNeverUpdated(SourceCheck):
 
     code = "PARAM022"
     never = (FOLLOW,)
-    words = ("target", "ema")
+    words = ("target", "ema", "AveragedModel")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report a copy so named that a training loop applies and nothing changes, and a second name that is taken for a copy."""
@@ -105,7 +106,7 @@ def _followed_at_once(module: SourceModule) -> Iterator[At]:
     """Report an average so named that is made of the trained weights but for a small rest."""
     for each in mixtures(module):
         parts = {each.into.name, each.into.model or "", *(dotted(part) or "" for part in walk(each.node))}
-        named = any(_NAME.search(part.rsplit(".", 1)[-1]) for part in parts)
+        named = any(map(_NAME.search, ".".join(parts).split("."))) or is_call_of(module, each.node, AVERAGED)
         if named and each.into.model != each.of.model and each.share is not None and _MOST <= each.share < 1:
             text = f"{each.share:g} of {each.of.name!r} is written into {each.into.name!r}: it is almost the trained network."
             yield At(each.node, text, RISK)
