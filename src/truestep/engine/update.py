@@ -125,8 +125,8 @@ def compute_gradients(plan: UpdatePlan, loss: Loss, batch: Batch, splitting: Bat
 def _clearer_error(plan: UpdatePlan, error: Exception, again: str | None) -> Exception | None:
     """Return the error to raise for one of torch's; None where it says enough."""
     refusal = loss_compile_refusal(error) if plan.is_compiled else None
-    refusal = refusal or (anomaly_error(error) if plan.scales else None)
-    return refusal or used_graph_error(error, again) or plan.hooks.explained(error)
+    stopped = anomaly_error(error) if plan.scales else None
+    return refusal or stopped or used_graph_error(error, again) or plan.hooks.explained(error)
 
 
 def _cutting(plan: UpdatePlan, batch: Batch, splitting: BatchSplitting) -> BatchCutting:
