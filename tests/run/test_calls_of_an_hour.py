@@ -396,3 +396,9 @@ def test_another_network_that_is_measured_again_and_again_is_told(tmp_path, habi
             training.net.evaluate(values(training.net, other), training.data)
     told = [str(each.message) for each in caught if "no part of 'net'" in str(each.message)]
     assert len(told) == is_told
+
+
+def test_one_batch_of_a_source_is_looked_at_without_an_epoch(tmp_path):
+    training = Training(tmp_path)
+    inputs, _ = next(iter(training.data.batches()))
+    assert torch.equal(inputs, INPUTS[:6])

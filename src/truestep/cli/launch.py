@@ -83,17 +83,15 @@ def launch(
         grace_seconds=grace_seconds,
         logs=logs,
     )
-    if plan.processes * plan.nodes > 1:
-        _tell_of_apart(file, plan.processes * plan.nodes)
+    _tell_of_apart(file, text, plan.processes * plan.nodes)
     raise typer.Exit(launch_python(plan, [str(file), *given]))
 
 
-def _tell_of_apart(file: Path, count: int) -> None:
-    """Say that the processes never meet, where neither the file nor one beside it that it may import names what they meet by."""
-    beside = [*file.parent.glob("*.py"), *file.parent.glob("*/*.py")][:_MOST_READ]
-    own = file.read_text("utf-8", errors="replace")
-    texts = [own, *(each.read_text("utf-8", errors="replace") for each in beside if each.stem in own)]
-    if "torch" in own and not any(map(_MEETS.search, texts)):
+def _tell_of_apart(file: Path, text: str, count: int) -> None:
+    """Say that several processes never meet, where neither the file nor one beside it that it names has what they meet by."""
+    beside = [*file.parent.glob("*.py"), *file.parent.glob("*/*.py")][:_MOST_READ] if count > 1 else []
+    texts = [each.read_text("utf-8", errors="replace") for each in beside if each.stem in text]
+    if beside and "torch" in text and not any(map(_MEETS.search, [text, *texts])):
         warn_on_screen(
             f"{file.name} names nothing by which processes meet, such as ts.Run, torch.distributed, Accelerate or Lightning: each "
             f"of the {count} does all of it by itself, and writes the same files. Write run = ts.Run(directory), with net = "

@@ -174,10 +174,7 @@ class ExactResume(Resume, NeverPickled):
             ):  # kept by a build before, or of a loader that doesn't tell its last batch
                 self._begin_pass()
                 self._say_wrong_counts(0)
-                say(
-                    f"all {counted(done, 'batch', 'batches')} of epoch {self._epoch}, counted from 0, were done at that save, so "
-                    "exact gives none, and what the loop sums up is empty. Keep it by accelerator.register_for_checkpointing."
-                )
+                self._say_nothing_left(done)
             self._take_note_of_training()
         finally:
             self._end(mine)
@@ -203,6 +200,13 @@ class ExactResume(Resume, NeverPickled):
             say(
                 f"enumerate(exact) counts the batches of exact from its own top, and this epoch goes on behind batch {done}. "
                 "Write enumerate(exact, exact.batch)."
+            )
+
+    def _say_nothing_left(self, done: int) -> None:
+        if done:
+            say(
+                f"all {counted(done, 'batch', 'batches')} of epoch {self._epoch}, counted from 0, were done at that save, so exact "
+                "gives none, and what the loop sums up is empty. Keep it by accelerator.register_for_checkpointing."
             )
 
     def _take_note_of_training(self) -> None:

@@ -139,7 +139,7 @@ class SourceAwaitedByRun(BatchSource):
         self.choices = []
         self._saved = saved
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[Any]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[Any]:
         """Nobody holds it, so nobody can read it."""
         raise AssertionError("data that is not made yet was read")
 

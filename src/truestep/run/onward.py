@@ -61,7 +61,7 @@ class RunStepNumbers(BatchSource):
         """How many steps the whole run has."""
         return self.total
 
-    def batches(self, epoch: int, start: int = 0) -> Iterator[int]:
+    def batches(self, epoch: int = 0, start: int = 0) -> Iterator[int]:
         """Yield the numbers that are still to come."""
         yield from range(start, self.total)
 

@@ -106,9 +106,11 @@ def targets_given(forward: ForwardCall, loss: LossCall) -> str | None:
     targets = loss.target.detach().reshape(len(loss.target) if loss.target.dim() else 1, -1)
     if not any(torch.equal(each.reshape(-1), loss.input.reshape(-1)) for each in outputs):
         return None
-    for key, given in [*enumerate(forward.args), *forward.kwargs.items()]:
+    inputs: list[tuple[int | str, object]] = [*enumerate(forward.args), *forward.kwargs.items()]
+    for key, given in inputs:
         places = _places_of(targets, given) if isinstance(given, Tensor) and given.dim() > 1 else None
         if places is not None:
+            assert isinstance(given, Tensor)
             changed = given.clone()
             changed.flatten(1)[:, places] = given.flatten(1)[:, places].roll(1, 0)
             with ProbedModel(forward) as trial:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, method_of, walk
+from truestep.doctor.source.names import dotted, last_part, method_of, receiver_of, walk
 from truestep.doctor.source.once import each_once
 from truestep.doctor.source.values import argument
 
@@ -70,8 +70,8 @@ def _is_shared(module: SourceModule, loop: ast.For, model: ast.expr) -> bool:
 def _bound_at(module: SourceModule, model: ast.expr, depth: int = 3) -> Iterator[ast.AST | None]:
     """Yield where a model got its name, through parameters; None where that can't be seen."""
     bound = module.resolver.reaching(model) if isinstance(model, ast.Name) else []
-    owner = module.classes.of(model.value) if isinstance(model, ast.Attribute) else None
-    bound = [*bound, *(module.resolver.attribute_bindings(owner, model.attr) if owner is not None else [])]
+    if isinstance(model, ast.Attribute) and (owner := module.classes.of(model.value)) is not None:
+        bound = module.resolver.attribute_bindings(owner, model.attr)
     given = module.definitions(model) if not bound or any(each.how == "parameter" for each in bound) else []
     yield from (each.node if each.how == "assign" else None for each in bound if each.how != "parameter")
     for each in given if depth else ():
@@ -108,15 +108,13 @@ def _trained_for(module: SourceModule, made: ast.Call, model: ast.expr) -> Itera
         if not any(each in training for each in inner) and not loops:
             continue
         between = [each for each in module.all(ast.Call) if call.lineno < each.lineno < made.lineno]
-        other = [each for each in [call, *loops] if any(isinstance(part, ast.Name) for part in walk(each))]
-        names = [
-            part for each in [*other, *([function] if function is not None else [])] for part in walk(each)
-        ]
+        given = [call, *loops, *([function] if function is not None else [])]
         same = any(
             isinstance(each, ast.Name | ast.Attribute)
             and dotted(each)
             and set(_bound_at(module, each)) == places
-            for each in names
+            for node in given
+            for each in walk(node)
         )
         if same and function is not module.scope(made) and not _puts_back(module, call, *loops, *between):
             yield call
@@ -131,10 +129,10 @@ def _calls_behind(module: SourceModule, value: ast.expr) -> list[ast.Call]:
         kept = [
             each
             for each in module.method_calls("append")
-            if any(
-                dotted(each.func.value) == name.id and module.scope(each) is module.scope(name)
-                for name in names
-            )  # type: ignore[attr-defined]
+            if (receiver := receiver_of(each)) is not None
+            and any(
+                dotted(receiver) == name.id and module.scope(each) is module.scope(name) for name in names
+            )
         ]
         return [each for each in [*made, *kept] if each is not None]
 

@@ -83,8 +83,8 @@ def _sharing(module: SourceModule, slices: list[ast.Subscript], index: str, step
 def terms(module: SourceModule, node: ast.expr, depth: int = 0) -> Terms:
     """Return a sum by its parts, through names that have one value."""
     match node:
-        case ast.Constant(value=int()):
-            return {"": node.value} if node.value else {}
+        case ast.Constant(value=int() as number):
+            return {"": number} if number else {}
         case ast.BinOp(op=ast.Add()):
             return _less(terms(module, node.left, depth), _less({}, terms(module, node.right, depth)))
         case ast.BinOp(op=ast.Sub()):
