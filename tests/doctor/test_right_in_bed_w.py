@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: Apache-2.0
 """What the eighteenth bed's strangers wrote rightly, in several wordings, each beside the fault it was taken for."""
 
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,31 @@ def test_total_of_the_function_of_one_epoch() -> None:
     text = SUMMED.replace("for epoch in range(9):", "def train(loader):").replace("BEFORE", "")
     text = text.replace("BEGUN", "total = 0").replace("WORDS", "").replace("LINE", "total += loss")
     assert told("MEM001", text + "    return total / len(loader)\ntrain(loader)") == [RISK]
+
+
+@pytest.mark.parametrize(
+    ("begun", "rounds", "severity"),
+    [
+        ("total = 0", "for x, y in loader:\n        for part in x:", RISK),
+        ("total = 0", "for i, (x, y) in enumerate(loader):\n        for k in range(3):", RISK),
+        ("total = 0", "for x, y in DataLoader(data):\n        while left(x):", RISK),
+        ("total = 0", "for epoch in range(9):\n        for x, y in loader:", BUG),
+    ],
+)
+def test_total_of_a_loop_within_each_batch(begun: str, rounds: str, severity: Severity) -> None:
+    text = f"""
+        net = make(); opt = torch.optim.Adam(net.parameters())
+        def train(loader, x, y):
+            {begun}
+            ROUNDS
+                    loss = F.cross_entropy(net(x), y)
+                    opt.zero_grad(); loss.backward(); opt.step()
+                    total += loss
+            return total
+        train(DataLoader(data), 2, 3)
+    """
+    rounds = rounds.replace("\n", "\n        ")
+    assert told("MEM001", text.replace("ROUNDS", rounds)) == [severity]
 
 
 # ── SAVE001: what only its name calls a model ──
@@ -199,8 +225,14 @@ def test_epoch_of_another_file(saved: str, loaded: str, severity: Severity) -> N
     ],
 )  # fmt: skip
 def test_transform_of_the_part_that_is_read(lines: str, severities: list[Severity]) -> None:
-    begun = "from torch.utils.data import random_split\none, two = make(), make()\n"
-    assert told("DATA019", begun + lines) == severities
+    begun = "from torch.utils.data import random_split\ndef parts(one, two, n):\n"
+    assert told("DATA019", begun + textwrap.indent(lines, "    ")) == severities
+
+
+def test_transform_of_a_part_whose_other_part_another_file_may_read() -> None:
+    begun = "from torch.utils.data import random_split\n"
+    assert told("DATA019", begun + "train, rest = random_split(one, n)\ntrain.dataset.transform = a") == [BUG]
+    assert not told("DATA019", begun + "train, _ = random_split(one, n)\ntrain.dataset.transform = a")
 
 
 # ── SCHED001: a schedule of batches that is one update early ──
@@ -228,36 +260,6 @@ UPDATE = "opt.zero_grad(); F.cross_entropy(net(x), y).backward(); opt.step()"
 )  # fmt: skip
 def test_schedule_of_batches(lines: str, severity: Severity) -> None:
     assert told("SCHED001", STEPPED.replace("LINES", lines)) == [severity]
-
-
-# ── GRAD011: a graph that the next turn lets go of, and one that something holds ──
-
-RETAINED = """
-net = nn.Linear(3, 2); rnn = nn.GRU(3, 3); opt = torch.optim.SGD(net.parameters(), 0.1)
-total = 0; losses = []; h = torch.zeros(2)
-for x, y in loader:
-    LINES
-    opt.zero_grad(); loss.backward(retain_graph=True); opt.step()
-"""
-
-
-@pytest.mark.parametrize(
-    ("lines", "severity"),
-    [
-        ("loss = F.cross_entropy(net(x), y)", ADVICE),
-        ("loss = F.cross_entropy(net(x), y); total += loss.item()", ADVICE),
-        ("loss = F.cross_entropy(net(x), y); losses.append(loss.item())", ADVICE),
-        ("loss = 0\n    for i in range(3):\n        loss += F.cross_entropy(net(x[i]), y[i])", ADVICE),
-        ("out = net(x); out = F.relu(out); loss = F.cross_entropy(out, y)", ADVICE),
-        ("loss = F.cross_entropy(net(x), y); loss = loss + net.weight.norm()", ADVICE),
-        ("loss = F.cross_entropy(net(x), y); total += loss", RISK),
-        ("loss = F.cross_entropy(net(x), y); total = total + loss", RISK),
-        ("loss = F.cross_entropy(net(x), y); losses.append(loss)", RISK),
-        ("out, h = rnn(x, h); loss = F.cross_entropy(out, y)", RISK),
-    ],
-)
-def test_graph_that_the_next_turn_lets_go(lines: str, severity: Severity) -> None:
-    assert told("GRAD011", RETAINED.replace("LINES", lines)) == [severity]
 
 
 # ── DATA002: batches that are taken one by one, now and then ──

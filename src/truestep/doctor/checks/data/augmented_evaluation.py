@@ -334,14 +334,14 @@ def _is_part(module: SourceModule, node: ast.expr) -> bool:
 
 def _has_other_parts(module: SourceModule, part: ast.expr) -> bool:
     """Tell a split of which another part is read, too: of one whose others are dropped, the whole set is that part's own."""
-    for value, _ in module.resolver.unpacked(part) or [] if isinstance(part, ast.Name) else []:
-        line = module.statement(value)
-        target = line.targets[0] if isinstance(line, ast.Assign) else None
-        names = [each.id for each in walk(target) if isinstance(each, ast.Name)] if target is not None else []
-        others = [each for each in names if each != part.id]
-        scope = module.scope(part)
-        return any(module.scope(read) is scope for name in others for read in module.reads(name))
-    return True
+    if not isinstance(part, ast.Name) or not (unpacked := module.resolver.unpacked(part)):
+        return True
+    line, scope = module.statement(unpacked[0][0]), module.scope(part)
+    targets = line.targets if isinstance(line, ast.Assign) else []
+    names = {each.id for target in targets for each in walk(target) if isinstance(each, ast.Name)} - {part.id}
+    if scope is module.tree and any(not each.startswith("_") for each in names):
+        return True  # another file may read it
+    return any(module.scope(read) is scope for name in names for read in module.reads(name))
 
 
 def _is_set_again(module: SourceModule, node: ast.Assign) -> bool:

@@ -121,13 +121,12 @@ def _is_looked_at(module: SourceModule, targets: list[ast.expr]) -> bool:
 
 def _ends_with_it(module: SourceModule, drawn: ast.AST | None) -> bool:
     """Tell a `next` with which a loop ends where nothing is left: its default says so, or a StopIteration begins nothing anew."""
-    home = module.home(drawn)
-    if drawn is None or home.loop(drawn) is None:
+    if not isinstance(drawn, ast.Call) or (home := module.home(drawn)).loop(drawn) is None:
         return False
     tried = [each for each in home.ancestors(drawn) if isinstance(each, ast.Try) and home.loop(each)]
     handled = [part for each in tried for one in each.handlers for part in walk(one)]
     begins_anew = any(_calls(each, "iter") for each in handled)
-    return len(given_to(drawn)) > 1 or (bool(tried) and not begins_anew)  # type: ignore[arg-type]
+    return len(given_to(drawn)) > 1 or (bool(tried) and not begins_anew)
 
 
 def _is_shown(module: SourceModule, loader: ast.Call, targets: list[ast.expr]) -> bool:

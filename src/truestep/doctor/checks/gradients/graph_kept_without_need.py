@@ -5,7 +5,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, At, SourceCheck
 from truestep.doctor.source.anew import is_made_anew_behind
 from truestep.doctor.source.behind import calls_with_graph, is_model
 from truestep.doctor.source.events import Path, Trace, TraceEvent
@@ -21,8 +21,8 @@ from truestep.doctor.source.values import argument, literal, value_origins
 class GraphKeptWithoutNeed(SourceCheck):
     """backward(retain_graph=True) where no second backward goes through the same graph.
 
-    Why: each iteration's graph stays in memory as long as anything refers to it, and a real mistake
-    (an old state carried into a new step) is silenced instead of reported.
+    Why: a graph stays in memory until the next one is made, and a real mistake (an old state carried into a new step)
+    is silenced instead of reported. No result changes, so it is advice; a total that holds each graph is MEM001.
 
     Bad:
         for x, y in loader:
@@ -57,12 +57,11 @@ class GraphKeptWithoutNeed(SourceCheck):
         for _, event in found:
             if event.node in needed:
                 continue
-            severity = RISK if _is_carried_on(module, event) else ADVICE
             if event.loop_path():
                 text = "The graph is kept after the last backward of the iteration."
-                yield At(event.node, text, severity)
+                yield At(event.node, text, ADVICE)
             elif not _is_given_back(module, event):
-                yield At(event.node, "The graph is kept, and nothing goes back through it again.", severity)
+                yield At(event.node, "The graph is kept, and nothing goes back through it again.", ADVICE)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Leave out the argument."""
@@ -71,55 +70,6 @@ class GraphKeptWithoutNeed(SourceCheck):
 
 def _keeps(module: SourceModule, node: ast.AST) -> bool:
     return isinstance(node, ast.Call) and literal(module, argument(node, None, "retain_graph")) is True
-
-
-def _is_carried_on(module: SourceModule, event: TraceEvent) -> bool:
-    """Tell whether the graph outlives its turn: a total or a list holds it, an object, or the state that the next turn takes.
-
-    A loss that is computed anew, and a function that ends, let go of it: there what is kept costs some memory and no result.
-    """
-    home = module.home(event.node)
-    around = home.loop(event.node) or home.scope(event.node)
-    anew = {each.id for each in home.inside(around, ast.Name) if isinstance(home.parents[each], ast.Assign)}
-    lines = [
-        *home.inside(around, ast.Assign),
-        *home.inside(around, ast.AugAssign),
-        *home.inside(around, ast.Call),
-    ]
-    return any(
-        isinstance(part, ast.Attribute)
-        or (isinstance(part, ast.Name) and _is_read_before(home, part, around, anew))
-        for line in lines
-        for held, value in [_held(line)]
-        if held is not None and value is not None and not loses_graph(value) and calls_with_graph(home, value)
-        for part in walk(held)
-    )
-
-
-def _held(line: ast.Assign | ast.AugAssign | ast.Call) -> tuple[ast.expr | None, ast.expr | None]:
-    """Return what a line gives a value, or appends it to, and the value."""
-    match line:
-        case ast.Assign(targets=[target], value=value) | ast.AugAssign(target=target, value=value):
-            return target, value
-        case ast.Call(func=ast.Attribute(value=ast.Name() as holder, attr="append"), args=[value]):
-            return holder, value
-    return None, None
-
-
-def _is_read_before(module: SourceModule, name: ast.Name, around: ast.AST, anew: set[str]) -> bool:
-    """Tell a name with what the turn before gave it: `total += loss`, `losses.append(loss)`, `out, state = net(x, state)`."""
-    if not isinstance(around, (ast.For, ast.While)):
-        return False
-    line = module.statement(name)
-    if not isinstance(line, ast.Assign):
-        return name.id not in anew
-    names = [each for each in module.inside(around, ast.Name) if each.id == name.id]
-    given = min(map(_place, (module.statement(each) for each in names if isinstance(each.ctx, ast.Store))))
-    return any(isinstance(each.ctx, ast.Load) and _place(module.statement(each)) <= given for each in names)
-
-
-def _place(statement: ast.stmt) -> tuple[int, int]:
-    return statement.lineno, statement.col_offset
 
 
 def _is_last(module: SourceModule, trace: Trace, event: TraceEvent) -> bool:

@@ -140,12 +140,21 @@ def _holder(node: ast.AST) -> ast.expr | None:
 
 def _is_of_one_pass(module: SourceModule, node: ast.AST, loop: Around) -> bool:
     """Tell a total that begins anew before each pass, in the loop or the function around it."""
-    total, outer = _holder(node), module.loop(loop)
+    total = _holder(node)
     if not isinstance(total, ast.Name) or isinstance(loop, Function):
         return False
-    begun = [each.node for each in module.names.bindings(total) if loop not in module.ancestors(each.node)]
-    around = outer or module.scope(loop)  # an epoch's function, where its epochs are elsewhere
+    loops = [each for each in (loop, *module.ancestors(loop)) if isinstance(each, (ast.For, ast.While))]
+    whole = next((each for each in reversed(loops) if _is_over_batches(module, each)), loop)
+    begun = [each.node for each in module.names.bindings(total) if whole not in module.ancestors(each.node)]
+    around = module.loop(whole) or module.scope(whole)  # an epoch's function, where its epochs are elsewhere
     return around is not module.tree and any(around in module.ancestors(each) for each in begun)
+
+
+def _is_over_batches(module: SourceModule, loop: ast.For | ast.While) -> bool:
+    parts = (
+        [each for each in walk(loop.iter) if isinstance(each, ast.expr)] if isinstance(loop, ast.For) else []
+    )
+    return any(module.kind(each) == "loader" for each in parts)
 
 
 def _keeps_tensors(module: SourceModule, loop: Around) -> bool:
