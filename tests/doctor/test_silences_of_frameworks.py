@@ -235,11 +235,55 @@ RIGHT_WAY_ROUND = [
         "mine.copy_(new)",
     ),
 ]
+GAN = """
+import lightning as L
+class Gan(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator, self.discriminator = nn.Linear(4, 8), nn.Linear(8, 1)
+    def forward(self, z):
+        return self.generator(z)
+    def training_step(self, batch, batch_idx):
+        (real,) = batch
+        g_opt, d_opt = self.optimizers()
+        z = torch.randn(len(real), 4)
+        TOP
+        fake = FAKE
+        d_loss = F.softplus(-self.discriminator(real)).mean() + F.softplus(self.discriminator(fake)).mean()
+        d_opt.zero_grad()
+        self.manual_backward(d_loss)
+        d_opt.step()
+        g_loss = F.softplus(-self.discriminator(self(z))).mean()
+        BETWEEN
+        self.manual_backward(g_loss)
+        g_opt.step()
+        END
+    def configure_optimizers(self):
+        g = torch.optim.Adam(self.generator.parameters(), lr=1e-3)
+        return [g, torch.optim.Adam(self.discriminator.parameters(), lr=1e-3)], []
+"""
+CLEAR = "g_opt.zero_grad()"
+
+
+def gan(top: str = "pass", fake: str = "self(z)", between: str = "pass", end: str = "pass") -> str:
+    text = GAN.replace("TOP", top).replace("FAKE", fake)
+    return text.replace("BETWEEN", between).replace("END", end)
+
+
+PUSHED_BACK = [gan(CLEAR), gan(end=CLEAR), gan(CLEAR, "self.generator(z)"), gan(CLEAR, "self.forward(z)")]
+LET_ALONE = [
+    gan(between=CLEAR),
+    gan(CLEAR, "self(z).detach()"),
+    gan(CLEAR, "self(z)").replace("discriminator(fake)", "discriminator(fake.detach())"),
+    gan("self.toggle_optimizer(d_opt)", between="self.untoggle_optimizer(d_opt); g_opt.zero_grad()"),
+]
 ROWS = [
     ("SCHED012", OTHER_LENGTH, ITS_LENGTH),
     ("GRAD005", TWICE, ONCE),
     ("EVAL003", LEFT_IN_EVAL, BACK_IN_TRAIN),
     ("LOSS030", OTHER_NOISE, SAME_NOISE),
+    ("GRAD020", PUSHED_BACK, LET_ALONE),
     ("PARAM022", WRONG_WAY_ROUND, RIGHT_WAY_ROUND),
 ]
 
