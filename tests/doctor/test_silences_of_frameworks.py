@@ -235,11 +235,92 @@ RIGHT_WAY_ROUND = [
         "mine.copy_(new)",
     ),
 ]
+GAN = """
+import lightning as L
+class Gan(L.LightningModule):
+    def __init__(self):
+        super().__init__()
+        self.automatic_optimization = False
+        self.generator, self.discriminator = nn.Linear(4, 8), nn.Linear(8, 1)
+    def forward(self, z):
+        return self.generator(z)
+    def training_step(self, batch, batch_idx):
+        (real,) = batch
+        g_opt, d_opt = self.optimizers()
+        z = torch.randn(len(real), 4)
+        TOP
+        fake = FAKE
+        d_loss = F.softplus(-self.discriminator(real)).mean() + F.softplus(self.discriminator(fake)).mean()
+        d_opt.zero_grad()
+        self.manual_backward(d_loss)
+        d_opt.step()
+        g_loss = F.softplus(-self.discriminator(self(z))).mean()
+        BETWEEN
+        self.manual_backward(g_loss)
+        g_opt.step()
+        END
+    def configure_optimizers(self):
+        g = torch.optim.Adam(self.generator.parameters(), lr=1e-3)
+        return [g, torch.optim.Adam(self.discriminator.parameters(), lr=1e-3)], []
+"""
+CLEAR = "g_opt.zero_grad()"
+
+
+def gan(top: str = "pass", fake: str = "self(z)", between: str = "pass", end: str = "pass") -> str:
+    text = GAN.replace("TOP", top).replace("FAKE", fake)
+    return text.replace("BETWEEN", between).replace("END", end)
+
+
+PUSHED_BACK = [gan(CLEAR), gan(end=CLEAR), gan(CLEAR, "self.generator(z)"), gan(CLEAR, "self.forward(z)")]
+LET_ALONE = [
+    gan(between=CLEAR),
+    gan(CLEAR, "self(z).detach()"),
+    gan(CLEAR, "self(z)").replace("discriminator(fake)", "discriminator(fake.detach())"),
+    gan("self.toggle_optimizer(d_opt)", between="self.untoggle_optimizer(d_opt); g_opt.zero_grad()"),
+]
+CONTRASTIVE = """
+model = nn.Linear(4, 4)
+opt = torch.optim.SGD(model.parameters(), lr=0.1)
+def contrast(a, b):
+    n = len(a)
+    z = F.normalize(torch.cat([a, b]), dim=1)
+    target = torch.cat([torch.arange(n, 2 * n), torch.arange(n)])
+    BODY
+for (x,) in loader:
+    loss = contrast(model(x + 0.1 * NEW), model(x + 0.1 * NEW))
+    opt.zero_grad()
+    loss.backward()
+    opt.step()
+"""
+WITH_ITSELF = within(
+    CONTRASTIVE,
+    "sim = z @ z.T / 0.2\nreturn F.cross_entropy(sim, target)",
+    "return F.cross_entropy(z @ z.t() / 0.2, target)",
+    "sim = torch.mm(z, z.t())\nreturn nn.CrossEntropyLoss()(sim / 0.2, target)",
+    "logits = torch.matmul(z, z.T)\nlogits = logits / 0.2\nreturn F.cross_entropy(logits, target.to(z.device))",
+    "mask = torch.eye(2 * n).bool()\nsim = z @ z.T * 5\nreturn F.cross_entropy(sim, (torch.arange(2 * n) + n) % (2 * n))",
+    "z = F.normalize(torch.cat([a, b]), dim=0)\nsim = z @ z.T / 0.2\nsim.fill_diagonal_(-1e9)\nreturn F.cross_entropy(sim, target)",
+    "za, zb = F.normalize(a, dim=0), F.normalize(b, dim=0)\nreturn F.cross_entropy(za @ zb.T / 0.2, torch.arange(n))",
+)
+WITH_OTHERS = within(
+    CONTRASTIVE,
+    "sim = z @ z.T / 0.2\nsim = sim.masked_fill(torch.eye(2 * n).bool(), -1e9)\nreturn F.cross_entropy(sim, target)",
+    "sim = z @ z.T / 0.2\nsim.fill_diagonal_(-1e9)\nreturn F.cross_entropy(sim, target)",
+    "sim = z @ z.T / 0.2\nsim[torch.eye(2 * n).bool()] = -1e9\nreturn F.cross_entropy(sim, target)",
+    "sim = z @ z.T / 0.2\nsim.diagonal().fill_(-1e9)\nreturn F.cross_entropy(sim, target)",
+    "sim = z @ z.T / 0.2 - 1e9 * torch.eye(2 * n)\nreturn F.cross_entropy(sim, target)",
+    "sim = z @ z.T\nsim = sim[~torch.eye(2 * n).bool()].view(2 * n, -1)\nreturn F.cross_entropy(sim, torch.arange(2 * n))",
+    "za, zb = F.normalize(a, dim=1), F.normalize(b, dim=1)\nreturn F.cross_entropy(za @ zb.T / 0.2, torch.arange(n))",
+    "w = F.normalize(model.weight, dim=0)\nreturn F.cross_entropy(a @ w, b.argmax(1))",
+    "s, t = a @ a.T, (b @ b.T).softmax(1)\nreturn F.cross_entropy(s, t)",
+)
 ROWS = [
     ("SCHED012", OTHER_LENGTH, ITS_LENGTH),
     ("GRAD005", TWICE, ONCE),
     ("EVAL003", LEFT_IN_EVAL, BACK_IN_TRAIN),
+    ("LOSS007", WITH_ITSELF, WITH_OTHERS),
     ("LOSS030", OTHER_NOISE, SAME_NOISE),
+    ("GRAD020", PUSHED_BACK, LET_ALONE),
     ("PARAM022", WRONG_WAY_ROUND, RIGHT_WAY_ROUND),
 ]
 

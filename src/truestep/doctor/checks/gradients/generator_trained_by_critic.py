@@ -13,7 +13,7 @@ from truestep.doctor.source.behind import calls_with_graph
 from truestep.doctor.source.events import Trace, TraceEvent
 from truestep.doctor.source.losses import losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, last_part, method_of
+from truestep.doctor.source.names import dotted, is_self, last_part, method_of
 from truestep.doctor.source.values import behind, seen_through
 
 _MOST_NAMES = 4  # that a loss goes by
@@ -127,6 +127,13 @@ def _side(module: SourceModule, call: ast.Call) -> str | None:
     is_other = (module.qualify(call.func) or "").startswith("torch.") or (
         isinstance(call.func, ast.Attribute) and dotted(call.func) is None
     )
+    owner = (
+        call.func.value if isinstance(call.func, ast.Attribute) and call.func.attr == "forward" else call.func
+    )
+    if is_self(owner) and (forward := module.classes.method(module.classes.of(owner), "forward")):
+        ends = [each for each in module.functions.results(forward) if isinstance(each, ast.Call)]
+        sides = {_side(module, each) for each in ends if dotted(each.func) not in ("self", "self.forward")}
+        return sides.pop() if len(sides) == 1 else None
     return (
         None if is_other else gan_role_in_source(ast.unparse(call.func))
     )  # torch.Generator().manual_seed(1)

@@ -5,11 +5,11 @@ import ast
 from collections.abc import Iterator
 
 from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
-from truestep.doctor.source.losses import classifier_outputs
+from truestep.doctor.source.losses import classifier_outputs, losses_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import last_part, method_of
+from truestep.doctor.source.names import last_part, method_of, walk
 from truestep.doctor.source.once import each_once
-from truestep.doctor.source.values import argument, forwards_all, literal, value_origins
+from truestep.doctor.source.values import argument, forwards_all, is_call_of, literal, value_origins
 
 MAX_DEPTH = 3  # from a model to its last part
 _SOFTMAX = ("softmax", "log_softmax")
@@ -22,7 +22,8 @@ _LAYERS = ("torch.nn.Softmax", "torch.nn.LogSoftmax")
 
 
 class SoftmaxOverBatch(SourceCheck):
-    """The softmax of a model's outputs runs over dimension 0, the batch, or is not told its dimension.
+    """The softmax of a model's outputs runs over dimension 0, the batch, or is not told its dimension; or a contrastive
+    loss compares vectors that are normalised over it, or each with itself.
 
     Why: the examples of a batch compete with each other instead of the classes. Without a dimension torch guesses (0 for
     1- and 3-dimensional inputs), and warns.
@@ -42,7 +43,7 @@ class SoftmaxOverBatch(SourceCheck):
     """
 
     code = "LOSS007"
-    words = ("oftmax", "oftmin")
+    words = ("oftmax", "oftmin", "cross_entropy", "CrossEntropyLoss")
     shows_as = ("DATA015",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
@@ -57,8 +58,62 @@ class SoftmaxOverBatch(SourceCheck):
             yield At(
                 softmax, "The softmax runs over dimension 0, and the class is chosen in dimension 1.", RISK
             )
+        for call in losses_of(module, "cross_entropy"):
+            yield from _of_similarities(module, call)
         for call, name in _without(module):
             yield At(call, f"{name} without dim: of a 3-dimensional input it takes the batch.", ADVICE)
+
+
+def _of_similarities(module: SourceModule, loss: ast.Call) -> Iterator[At]:
+    """Report similarities of vectors that are normalised over the batch, and of each vector to itself as a candidate."""
+    found = _multiplied(module, argument(loss, 0, "input"))
+    if found is None:
+        return
+    left, right, is_whole = found
+    if _is_normalised_over_batch(module, left) and _is_normalised_over_batch(module, right):
+        yield At(
+            loss, "The vectors are normalised over dimension 0, the batch, and compared row by row.", RISK
+        )
+    target = argument(loss, 1, "target")
+    made = [each for each in value_origins(module, target) if each] if target is not None else []
+    is_numbered = any(is_call_of(module, part, "torch.arange") for each in made for part in walk(each))
+    if is_whole and is_numbered and ast.dump(left) == ast.dump(right):
+        text = "Each row's similarity to itself is among its candidates, and the greatest: mask the diagonal."
+        yield At(loss, text, RISK)
+
+
+def _multiplied(module: SourceModule, node: ast.expr | None) -> tuple[ast.expr, ast.expr, bool] | None:
+    """Return a and b of `a @ b.T`, and whether all of it is left as it is but for a number that scales it."""
+    inner: ast.expr | None = None
+    is_whole = False
+    match node:
+        case ast.Name() if len(made := module.definitions(node)) == 1:
+            uses = [module.parents[each] for each in module.reads(node.id) if each is not node]
+            inner, is_whole = (
+                made[0],
+                not any(isinstance(each, ast.Attribute | ast.Subscript) for each in uses),
+            )
+        case ast.BinOp(left=left, op=ast.Div() | ast.Mult()):
+            inner, is_whole = left, True
+        case ast.BinOp(left=left, op=ast.MatMult(), right=right) | ast.Call(args=[left, right]):
+            turned = right.func if isinstance(right, ast.Call) else right
+            known = isinstance(node, ast.BinOp) or is_call_of(module, node, "torch.mm", "torch.matmul")
+            if known and isinstance(turned, ast.Attribute) and turned.attr in ("T", "t", "mT"):
+                return left, turned.value, True
+            is_filled = isinstance(node, ast.Call) and method_of(node) == "masked_fill"
+            inner = getattr(node.func, "value", None) if is_filled and isinstance(node, ast.Call) else None
+        case ast.Subscript(value=inner) | ast.BinOp(left=inner):
+            pass
+    found = _multiplied(module, inner) if inner is not None else None
+    return (*found[:2], found[2] and is_whole) if found is not None else None
+
+
+def _is_normalised_over_batch(module: SourceModule, node: ast.expr) -> bool:
+    made = list(value_origins(module, node))
+    calls = [each for each in made if is_call_of(module, each, "torch.nn.functional.normalize")]
+    return bool(calls) and all(
+        literal(module, argument(each, 2, "dim")) == 0 for each in calls if isinstance(each, ast.Call)
+    )
 
 
 def _without(module: SourceModule) -> Iterator[tuple[ast.Call, str]]:
