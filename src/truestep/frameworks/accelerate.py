@@ -73,7 +73,7 @@ class ExactResume(Resume, NeverPickled):
         super().__init__(directory, keep, lambda *_: 0)
         self._accelerator, self._loader, self._every = accelerator, loader, every_n_batches
         self._epoch = self._batches = self._since = self._saved = self._steps_elsewhere = 0
-        self._is_epoch_asked = self._is_left_to_next = False
+        self._is_epoch_asked = False
         self._pass: SimpleNamespace | None = None
         """That is gone through: how many batches came since the save before it, and whether it is trained on."""
         self._used: dict[int, dict[int, tuple[Any, int]]] = {}  # by optimizer that has stepped in this body
@@ -150,8 +150,6 @@ class ExactResume(Resume, NeverPickled):
     def __iter__(self) -> Iterator[Any]:
         """Yield the batches of a pass, of the first one after a resume those that are left."""
         self._end(self._pass)  # somebody keeps an iterator, of which a batch was looked at
-        if self._is_left_to_next:
-            self._save(0)
         mine = self._pass = SimpleNamespace(since=self._since, is_trained=False)
         done, self._batches = self._place.get("batches", 0), 0
         self._passes.await_pass(self._epoch, lambda: self._loader)
@@ -169,9 +167,7 @@ class ExactResume(Resume, NeverPickled):
                 self._used.clear()
                 yield batch
                 self._end_body(mine)
-            if (
-                self._batches == done
-            ):  # kept by a build before, or of a loader that doesn't tell its last batch
+            if self._batches == done:  # saved behind the last batch: a pass of one, or by an earlier build
                 self._begin_pass()
                 self._say_wrong_counts(0)
                 self._say_nothing_left(done)
@@ -238,23 +234,17 @@ class ExactResume(Resume, NeverPickled):
             self._take_note_of_training()
         if self._since < self._every or not self._accelerator.sync_gradients:
             return
-        # a loop that went on behind the last batch would begin with none, and miss what it has summed up
+        # a loop that went on behind the last batch would begin with none, and miss what it has summed up: the next one saves
         state = self._accelerator.gradient_state
-        self._is_left_to_next = state.end_of_dataloader and order_of(state.active_dataloader) == order_of(
-            self._loader
-        )
-        if not self._is_left_to_next:
-            self._save(self._batches)
-
-    def _save(self, batches: int) -> None:
-        """Save behind so many batches of a pass, unless an accumulation is under way."""
+        is_last = state.end_of_dataloader and order_of(state.active_dataloader) == order_of(self._loader)
+        if is_last and self._batches > 1 and self._since < self._every + _MOST_WAITED:
+            return
         held, is_accumulating = self._held_gradients()
         if is_accumulating and self._since < self._every + _MOST_WAITED:
             return
         self._refuse_unkept_schedule()
-        self._saved, self._since, self._is_left_to_next = self._saved + self._since, 0, False
-        place = self._place_now(batches, self._accelerator.device, gradients=held)
-        place |= {} if batches else {"pass": self._epoch, "batches": 0, "digest": None}
+        self._saved, self._since = self._saved + self._since, 0
+        place = self._place_now(self._batches, self._accelerator.device, gradients=held)
         with self._kept.scratch() as folder:
             theirs = Path(folder) / "accelerate"
             _save_state_in(self._accelerator, theirs)
