@@ -23,7 +23,7 @@ _WRITTEN = (ast.Constant, ast.Tuple, ast.List, ast.Set)
 
 
 class BestWeightsShared(SourceCheck):
-    """The result of state_dict() is kept in a training loop as it is, to be used after it; or a round that begins anew keeps none.
+    """The result of state_dict() is kept in a training loop as it is, to be used after it, or a round that begins anew has it.
 
     Why: it holds the parameters themselves, no copies: when training ends the best weights are the last. Rounds for several
     seeds, the parts of a cross validation, and a training behind a search for its rate go on with trained weights.
