@@ -4,6 +4,7 @@
 The second line of a script in `rows` says what the checks on rows must find in it; the others only look wrong.
 """
 
+import contextlib
 import gc
 import random
 from pathlib import Path
@@ -38,6 +39,26 @@ def test_a_training_gives_what_its_rows_show(script):
         exec(compile(text, str(script), "exec"), {"__name__": "__main__"})
     assert [each.code for each in watched.findings] == text.splitlines()[1].removeprefix("# expect:").split()
     assert watched.failures == []
+
+
+@pytest.mark.parametrize(("rows", "found"), [(40, ["DATA040"]), (160, [])])
+def test_a_run_that_is_cut_short_is_asked_of_a_part_of_its_training_set_alone(rows, found):
+    data = torch.utils.data.TensorDataset(x := torch.randn(160, 8), (x.sum(1) > 0).long())
+    net = torch.nn.Linear(8, 2)
+    opt = torch.optim.SGD(net.parameters(), lr=0.1)
+    with contextlib.suppress(OSError), watch(select=CODES) as watched:
+        for _ in range(3):
+            for inputs, targets in torch.utils.data.DataLoader(data, 16, shuffle=True):
+                opt.zero_grad()
+                torch.nn.functional.cross_entropy(net(inputs), targets).backward()
+                opt.step()
+            with torch.no_grad():
+                for inputs, targets in torch.utils.data.DataLoader(
+                    torch.utils.data.Subset(data, range(rows)), 20
+                ):
+                    print((net(inputs).argmax(1) == targets).sum().item())
+        raise OSError
+    assert [each.code for each in watched.findings] == found
 
 
 @given(st.integers(0, 2**32), st.sampled_from(KINDS), st.integers(1, 40), st.sampled_from([1, 3, 1024, 2500]))

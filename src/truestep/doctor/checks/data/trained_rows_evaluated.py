@@ -55,15 +55,15 @@ class TrainedRowsEvaluated(Watcher):
                 yield Observation(
                     each.place, each.told(), QUESTION if each.is_unsure else RISK, each.evidence()
                 )
-        verdicts = [each.overlap.verdict for each in found]
-        # of a run that is cut short others may come: asked where two evaluations in a row saw none
-        if not set(verdicts) <= {"trained", None} or (history.is_cut_short and verdicts.count("trained") < 2):
+        if not {each.overlap.verdict for each in found} <= {"trained", None}:
             return
-        for each in found:
-            if each.overlap.verdict == "trained" and each.is_of_same_task:
-                asked = each.is_unsure or each.in_one_batch or not each.of_classes or history.is_cut_short
-                message = f"{each.told()} No evaluation saw others alone{' so far' * history.is_cut_short}."
-                yield Observation(each.place, message, QUESTION if asked else RISK, each.evidence())
+        trained = [each for each in found if each.overlap.verdict == "trained" and each.is_of_same_task]
+        if history.is_cut_short:  # others may come: asked of a part of the training set, not of all of it
+            trained = [each for each in trained if each.is_of_small_part]
+        for each in trained if len(trained) > 1 or not history.is_cut_short else ():
+            asked = each.is_unsure or each.in_one_batch or not each.of_classes or history.is_cut_short
+            message = f"{each.told()} No evaluation saw others alone{' so far' * history.is_cut_short}."
+            yield Observation(each.place, message, QUESTION if asked else RISK, each.evidence())
 
 
 @dataclass(frozen=True)
@@ -82,6 +82,11 @@ class _Comparison:
         overlap = self.overlap
         fitted = self.in_one_batch and not self.of_classes
         return not fitted and (self.is_unsure or 2 * overlap.num_agreeing >= overlap.num_shared)
+
+    @property
+    def is_of_small_part(self) -> bool:
+        """Whether no more than half of the training set was evaluated; all of it is, to see how far the training is."""
+        return self.overlap.num_data is not None and 2 * self.overlap.num_evaluated <= self.overlap.num_data
 
     def told(self) -> str:
         """Say what is shared."""

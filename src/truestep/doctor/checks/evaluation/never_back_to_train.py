@@ -89,8 +89,8 @@ class NeverBackToTrain(SourceCheck, Watcher):
                         yield from self._judge(module, evals[0].node, evals[0].receiver)
                     if evals:
                         break
-        for node in _in_hooks(module):
-            yield from self._judge(module, node, node.func.value)
+        for call, model in _in_hooks(module):
+            yield from self._judge(module, call, model)
 
     def rewrite(self, module: SourceModule, node: Any) -> Edits:
         """Go back at the start of the loop."""
@@ -139,7 +139,7 @@ class NeverBackToTrain(SourceCheck, Watcher):
             self.switched[id(module)] = place
 
 
-def _in_hooks(module: SourceModule) -> Iterator[ast.Call]:
+def _in_hooks(module: SourceModule) -> Iterator[tuple[ast.Call, ast.expr]]:
     """Yield eval() of the whole model in hooks of Lightning's loop over batches, where nothing at all calls train()."""
     if any(_sets_mode(each, True) for each in module.program.called_anywhere("train")):
         return
@@ -152,7 +152,7 @@ def _in_hooks(module: SourceModule) -> Iterator[ast.Call]:
         is_module = owner in module.kinds.classes_of("lightning module")
         model = hook.args.args[2 if is_callback else 0 : 3][:1] if is_callback or is_module else []
         if model and isinstance(call.func, ast.Attribute) and dotted(call.func.value) == model[0].arg:
-            yield call
+            yield call, call.func.value
 
 
 def _sets_mode(call: ast.Call, training: bool) -> bool:

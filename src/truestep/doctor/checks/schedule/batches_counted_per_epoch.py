@@ -183,7 +183,8 @@ def _batches_stepped_per_epoch(module: SourceModule) -> Iterator[At]:
 def _batches_stepped_per_update(module: SourceModule) -> Iterator[At]:
     """Report a schedule as long as all batches that an accumulating library steps once for several of them."""
     for trace in module.traces:
-        for step in (each for each in trace.of("schedule") if each.loops()):
+        within = [each for each in trace.of("schedule") if any(frame.kind == "with" for frame in each.path)]
+        for step in (each for each in within if each.loops()):
             contexts = execution_of(trace, step.loop_path()).contexts
             opened = [
                 found for each in step.path if each.kind == "with" for found in entered_by(contexts, each)
