@@ -305,7 +305,7 @@ def told(loop, every, total, stop):
     return words.getvalue()
 
 for loop in ("plain", "enumerate", "tqdm", "from exact.epoch"):
-    for name, case in {"within": (3, 2, 13), "at the end": (8, 3, 17), "done": (8, 4, None), "first": (8, 2, 9)}.items():
+    for name, case in {"within": (3, 2, 13), "at the end": (8, 3, 17), "done": (8, 4, None), "first": (8, 2, 10)}.items():
         say(f"{loop}, {name}", lambda: told(loop, *case))
 print(json.dumps(said))
 """
