@@ -827,9 +827,9 @@ fit(args.both)
         ("if both: other(y).mean().backward()", []),
         ("if both and args.both:\n            loss = other(y).mean()\n            loss.backward()", []),
         ("if not both: print(y)\n        else: other(y).sum().backward()", []),
-        ("if both: print(y)", [RISK]),
-        ("if both: other(net(x)).mean().backward()", [RISK]),
-        ("pass", [RISK]),
+        ("if both: print(y)", [ADVICE]),
+        ("if both: other(net(x)).mean().backward()", [ADVICE]),
+        ("pass", [ADVICE]),
     ],
 )
 def test_a_graph_that_a_switch_needs(later: str, severities: list[Severity]) -> None:
@@ -853,7 +853,7 @@ test_loader = DataLoader(MNIST("."), batch_size=32, drop_last=True)
         ("first = next(iter(test_loader))\nagain = next(iter(test_loader))\nprint(first)\n", []),
         ("for x, y in test_loader:\n    print(x)\n", []),
         ("for x, y in test_loader:\n    print(score(x))\n", [RISK]),
-        ("batches = iter(test_loader)\nfor i in range(9):\n    print(next(batches))\n", [RISK]),
+        ("batches = iter(test_loader)\nfor i in range(9):\n    print(next(batches))\n", []),
         ("for x, y in iter(test_loader):\n    print(score(x))\n", [RISK]),
         ("x, y = next(iter(test_loader))\nprint(len(test_loader))\n", [RISK]),
     ],

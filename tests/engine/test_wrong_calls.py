@@ -150,7 +150,7 @@ OPTIONS = {
     "max_epochs": ({"max_epochs": 4}, r"for epoch in run\.epochs\(20\)"),
     "devices": ({"devices": 4}, "truestep launch --processes 4"),
     "a precision by bits": ({"precision": 16}, "mean 'fp16-mixed'"),
-    "default_root_dir": ({"default_root_dir": "x"}, r'ts\.Run\("runs/digits"\)'),
+    "default_root_dir": ({"default_root_dir": "x"}, r"ts\.Run\('x'\)"),
     "logger": ({"logger": True}, r"trackers=\[ts\.TensorBoardTracker\(\)\]"),
     "a flag of data": ({}, r"run\.data\(shuffle='False'\): write True or False"),
 }

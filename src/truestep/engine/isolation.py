@@ -23,52 +23,55 @@ class OthersWeights:
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
         # divided weights are gathered for each call, and a forward that writes to those is refused
-        self._named = [(name, weight) for name, weight in named if not is_divided_over_ranks(weight)]
-        self._written: set[str] | None = None
-        self._before: list[tuple[str, Tensor, tuple[int, int], Tensor | None]] = []
+        named = [(name, weight) for name, weight in named if not is_divided_over_ranks(weight)]
+        self._names = [name for name, _ in named]
+        self._weights = [weight for _, weight in named]
+        self._written: set[int] | None = None
+        self._before: list[tuple[int, int]] = []
+        self._copies: dict[int, Tensor] = {}
 
-    @torch.no_grad()
     def keep(self) -> None:
         """Remember what is there now."""
+        self._before = self._writes()
         copied = self._worth_a_first_copy() if self._written is None else self._written
-        self._before = [
-            (name, weight, _writes(weight), weight.clone() if name in copied else None)
-            for name, weight in self._named
-        ]
+        if copied:
+            with torch.no_grad():
+                self._copies = {number: self._weights[number].clone() for number in copied}
 
-    def _worth_a_first_copy(self) -> set[str]:
+    def _writes(self) -> list[tuple[int, int]]:
+        """Return what another number of writes shows by, or another memory (`weight.data = ...`)."""
+        return [(times_written(each), each.data_ptr()) for each in self._weights]
+
+    def _worth_a_first_copy(self) -> set[int]:
         found, left = set(), MOST_UNMOVED_BYTES
-        for name, weight in sorted(self._named, key=lambda named: named[1].nbytes):
-            left -= weight.nbytes
+        for number in sorted(range(len(self._weights)), key=lambda number: self._weights[number].nbytes):
+            left -= self._weights[number].nbytes
             if left >= 0:
-                found.add(name)
+                found.add(number)
         return found
 
-    @torch.no_grad()
     def restore(self) -> list[str]:
         """Put back what was written to; return the names of those of which nothing was kept."""
-        compares = self._written is None
-        moved = [each for each in self._before if _moved(*each[1:], compares=compares)]
-        self._before = []
-        self._written = {name for name, *_ in moved} | (self._written or set())
-        for _, weight, (version, _), copy in moved:
-            if copy is not None:
-                weight.copy_(copy)
-                # a graph made before this update finds what it saved
-                torch._C._autograd._unsafe_set_version_counter((weight,), (version,))
-        return [name for name, _, _, copy in moved if copy is None]
-
-
-def _writes(weight: Tensor) -> tuple[int, int]:
-    """Return what another number of writes shows by, or another memory (`weight.data = ...`)."""
-    return times_written(weight), weight.data_ptr()
-
-
-def _moved(weight: Tensor, before: tuple[int, int], copy: Tensor | None, *, compares: bool) -> bool:
-    """Whether a weight was written to; one that has a copy behind the first update may be, through `.data`."""
-    if _writes(weight) != before:
-        return True
-    return copy is not None and not (compares and torch.equal(weight, copy))
+        now, copies = self._writes(), self._copies
+        if now == self._before and not copies:
+            return []
+        # behind the first update one that has a copy may be written to through `.data`
+        compares, self._copies = self._written is None, {}
+        moved = [
+            number
+            for number, weight in enumerate(self._weights)
+            if now[number] != self._before[number]
+            or (number in copies and not (compares and torch.equal(weight, copies[number])))
+        ]
+        self._written = {*moved, *(self._written or ())}
+        with torch.no_grad():
+            for number in moved:
+                if number in copies:
+                    self._weights[number].copy_(copies[number])
+                    # a graph made before this update finds what it saved
+                    version = self._before[number][0]
+                    torch._C._autograd._unsafe_set_version_counter((self._weights[number],), (version,))
+        return [self._names[number] for number in moved if number not in copies]
 
 
 class LearnerIsolation:

@@ -14,6 +14,7 @@ from torch.nn.modules.module import register_module_forward_pre_hook
 
 from truestep.core.call_site import closure_variables
 from truestep.core.frames import warn_user
+from truestep.core.wording import a_type
 from truestep.engine.parts import LearnerParts
 from truestep.engine.wrong_calls import CORRECT
 
@@ -52,7 +53,7 @@ def _tell_of_another(called: list[nn.Module], learner: LearnerParts) -> None:
     before = _measured.setdefault(other, (step, sums))
     if before[0] < step and before[1] == sums:
         warn_user(
-            f"The function given to net.evaluate calls a {type(other).__name__} of its own and no part of {learner.name!r}: it has "
+            f"The function given to net.evaluate calls {a_type(other)} of its own and no part of {learner.name!r}: it has "
             f"not changed since step {before[0]}, and no learner trains it. Have it call the learner: {CORRECT}"
         )
 

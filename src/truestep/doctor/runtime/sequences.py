@@ -102,16 +102,20 @@ def targets_given(forward: ForwardCall, loss: LossCall) -> str | None:
 
     They are less than half of that input: an autoencoder is to give back all of it.
     """
-    outputs = [each for each in watched_tensors(forward.output) if each.numel() == loss.input.numel()]
+    if not (is_plain_watched_tensor(loss.input) and is_plain_watched_tensor(loss.target)):
+        return None
+    plain = [each for each in watched_tensors(forward.output) if is_plain_watched_tensor(each)]
+    outputs = [each for each in plain if each.numel() == loss.input.numel()]
     targets = loss.target.detach().reshape(len(loss.target) if loss.target.dim() else 1, -1)
     if not any(torch.equal(each.reshape(-1), loss.input.reshape(-1)) for each in outputs):
         return None
     inputs: list[tuple[int | str, object]] = [*enumerate(forward.args), *forward.kwargs.items()]
     for key, given in inputs:
-        places = _places_of(targets, given) if isinstance(given, Tensor) and given.dim() > 1 else None
+        if not isinstance(given, Tensor) or not is_plain_watched_tensor(given) or given.dim() < 2:
+            continue
+        places = _places_of(targets, given)
         if places is not None:
-            assert isinstance(given, Tensor)
-            changed = given.clone()
+            changed = given.clone(memory_format=torch.contiguous_format)  # so that flatten() is a view
             changed.flatten(1)[:, places] = given.flatten(1)[:, places].roll(1, 0)
             with ProbedModel(forward) as trial:
                 base, again, other = (_probe_with(trial, {key: each}) for each in (given, given, changed))
