@@ -9,7 +9,6 @@ from torch import Tensor, nn
 
 from truestep.core.buffers import MOST_UNMOVED_BYTES, MovingBufferSnapshot
 from truestep.core.errors import LossError
-from truestep.core.tensor_bytes import times_written
 from truestep.engine.processes.shards import is_divided_over_ranks
 
 
@@ -22,12 +21,11 @@ class OthersWeights:
     """
 
     def __init__(self, named: Iterable[tuple[str, nn.Parameter]]) -> None:
-        # divided weights are gathered for each call, and a forward that writes to those is refused
-        named = [(name, weight) for name, weight in named if not is_divided_over_ranks(weight)]
+        named = [(name, weight) for name, weight in named if _is_counted(weight)]
         self._names = [name for name, _ in named]
         self._weights = [weight for _, weight in named]
         self._written: set[int] | None = None
-        self._before: list[tuple[int, int]] = []
+        self._before: tuple[list[int], list[int]] = [], []
         self._copies: dict[int, Tensor] = {}
 
     def keep(self) -> None:
@@ -38,9 +36,9 @@ class OthersWeights:
             with torch.no_grad():
                 self._copies = {number: self._weights[number].clone() for number in copied}
 
-    def _writes(self) -> list[tuple[int, int]]:
-        """Return what another number of writes shows by, or another memory (`weight.data = ...`)."""
-        return [(times_written(each), each.data_ptr()) for each in self._weights]
+    def _writes(self) -> tuple[list[int], list[int]]:
+        """Return how often each was written to, and where it lies (`weight.data = ...` is no write)."""
+        return [each._version for each in self._weights], [each.data_ptr() for each in self._weights]
 
     def _worth_a_first_copy(self) -> set[int]:
         found, left = set(), MOST_UNMOVED_BYTES
@@ -57,10 +55,12 @@ class OthersWeights:
             return []
         # behind the first update one that has a copy may be written to through `.data`
         compares, self._copies = self._written is None, {}
+        pairs = [zip(now[each], self._before[each], strict=True) for each in (0, 1)]
+        written = [any(one != other for one, other in pair) for pair in zip(*pairs, strict=True)]
         moved = [
             number
             for number, weight in enumerate(self._weights)
-            if now[number] != self._before[number]
+            if written[number]
             or (number in copies and not (compares and torch.equal(weight, copies[number])))
         ]
         self._written = {*moved, *(self._written or ())}
@@ -69,9 +69,14 @@ class OthersWeights:
                 if number in copies:
                     self._weights[number].copy_(copies[number])
                     # a graph made before this update finds what it saved
-                    version = self._before[number][0]
+                    version = self._before[0][number]
                     torch._C._autograd._unsafe_set_version_counter((self._weights[number],), (version,))
         return [self._names[number] for number in moved if number not in copies]
+
+
+def _is_counted(weight: nn.Parameter) -> bool:
+    """Whether torch counts the writes; a forward that writes to weights divided over ranks is refused elsewhere."""
+    return not (is_divided_over_ranks(weight) or weight.is_inference())
 
 
 class LearnerIsolation:
