@@ -1,10 +1,10 @@
 # SPDX-License-Identifier: Apache-2.0
-"""Peak memory of a training beside the loop by hand: `python benchmarks/memory/peaks.py [--width 2048] [--layers 16]`.
+"""Peak memory of a training beside the loop by hand: `python benchmarks/memory/peaks.py [--width 2048] [--layers 16] [--ranks 2]`.
 
 67 million weights in linear layers, so that activations are little: what is seen are weights, gradients, AdamW's state and what
-a save, an average and an evaluation add. `short` and `none` are saves that find memory for 1.5 and 0.5 states, `ranks` is rank 0
-of two, by hand with torch's DistributedDataParallel, `doctor` a run that is watched. Each row is a process of its own; Linux
-resets the peak between stretches (`/proc/self/clear_refs`).
+a save, an average and an evaluation add. `short` and `none` are saves that find memory for 1.5 and 0.5 states, `doctor` is a run
+that is watched. With `--ranks 2` a row is rank 0 of two, by hand with torch's DistributedDataParallel. Each row is a process of its
+own; Linux resets the peak between stretches (`/proc/self/clear_refs`).
 """
 
 import argparse
@@ -28,7 +28,7 @@ from torch.nn.parallel import DistributedDataParallel
 import truestep as ts
 
 STEPS = 6  # of each stretch
-KINDS = ("plain", "doctor", "saves", "short", "none", "foreground", "ema", "ranks")
+KINDS = ("plain", "doctor", "saves", "short", "none", "foreground", "ema")
 FREE = {"short": 1.5, "none": 0.5}  # of sizes of the state, as a save is told
 
 
@@ -47,7 +47,7 @@ def network(width: int, layers: int) -> nn.Module:
 
 def by_hand(kind: str, width: int, layers: int, folder: Path) -> dict[str, float]:
     module = network(width, layers)
-    if kind == "ranks":
+    if "RANK" in os.environ:
         dist.init_process_group("gloo")
         module = DistributedDataParallel(module)
     optimizer = torch.optim.AdamW(module.parameters(), lr=1e-3, fused=True)
@@ -63,6 +63,8 @@ def by_hand(kind: str, width: int, layers: int, folder: Path) -> dict[str, float
                 average.update_parameters(module)
 
     def save() -> None:
+        if os.environ.get("RANK", "0") != "0":
+            return
         with (folder / "new.pt").open("wb") as stream:
             torch.save([module.state_dict(), optimizer.state_dict()], stream)
             stream.flush()
@@ -130,7 +132,7 @@ def stretches(
 ) -> dict[str, float]:
     train()
     found = {"training": peak_of(train)}
-    if kind not in ("plain", "doctor", "ema", "ranks"):
+    if kind not in ("plain", "doctor", "ema"):
         stalls = []
 
         def with_saves() -> None:
@@ -160,13 +162,14 @@ def main() -> None:
     parser.add_argument("--layers", type=int, default=16)
     parser.add_argument("--kinds", default=",".join(KINDS))
     parser.add_argument("--folder", default=".", help="where is written")
+    parser.add_argument("--ranks", type=int, default=1)
     parser.add_argument("--one")
     options = parser.parse_args()
     if options.one:
         who, kind = options.one.split("/")
         with tempfile.TemporaryDirectory(dir=options.folder) as folder:
             given = who, kind, options.width, options.layers, Path(folder)
-            print(json.dumps(ts.spawn(one, 2, *given)[0] if kind == "ranks" else one(*given)))
+            print(json.dumps(ts.spawn(one, options.ranks, *given)[0] if options.ranks > 1 else one(*given)))
         return
     print("| | | by hand | Truestep | ratio |\n|---|---|---|---|---|")
     for kind in options.kinds.split(","):
@@ -179,7 +182,7 @@ def main() -> None:
 
 def _row(options: argparse.Namespace, one: str) -> dict[str, float]:
     sizes = ["--width", str(options.width), "--layers", str(options.layers), "--folder", options.folder]
-    command = [sys.executable, __file__, "--one", one, *sizes]
+    command = [sys.executable, __file__, "--one", one, "--ranks", str(options.ranks), *sizes]
     found: dict[str, float] = json.loads(subprocess.run(command, check=True, stdout=subprocess.PIPE).stdout)
     return found
 
