@@ -75,8 +75,8 @@ def test_no_page_leads_into_the_source(page):
 def test_in_the_built_pages_a_code_leads_to_its_page():
     marked = runpy.run_path(str(DOCS / "conf.py"))["marked"]
     written = "# GRAD001\n\n| GRAD001, [a](b.py) | `truestep checks GRAD001` |\n\n```text\nGRAD001\n```\n见GRAD001。"
-    built = written.replace("| GRAD001", "| [GRAD001](#GRAD001)").replace(
-        "见GRAD001", "见[GRAD001](#GRAD001)"
+    built = written.replace("| GRAD001", "| [GRAD001](/checks/GRAD001.md)").replace(
+        "见GRAD001", "见[GRAD001](/checks/GRAD001.md)"
     )
     assert marked(written) == built
 
