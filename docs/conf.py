@@ -53,7 +53,9 @@ CHECK = re.compile(
 
 def linked(found: re.Match[str]) -> str:
     code = found["code"]
-    return found["left"] or f"[{code}](/checks/{code}.md)"  # a page beside it of that name makes #CODE ambiguous
+    return (
+        found["left"] or f"[{code}](/checks/{code}.md)"
+    )  # a page beside it of that name makes #CODE ambiguous
 
 
 def marked(page: str) -> str:
