@@ -25,6 +25,10 @@ _DEEPEST = 3  # a function that calls a function that calls one
 @contextmanager
 def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> Iterator[None]:
     """Warn where no module is called within this, and `values` reads no weights; or none of the learner's."""
+    computes = _computes(values)
+    if computes and _is_compiled(learner):  # torch breaks off where a hook is on all modules
+        yield
+        return
     called: list[nn.Module] = []
     handle = register_module_forward_pre_hook(lambda module, *_: called.append(module))
     try:
@@ -33,11 +37,17 @@ def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> 
         handle.remove()
     if called:
         _tell_of_another(called, learner)
-    elif not _computes(values):
+    elif not computes:
         warn_user(
             f"The function given to net.evaluate calls no model, so its numbers say nothing of {learner.name!r}: it is given each "
             f"batch as the data give it, inputs and labels, and no predictions. Have it call the learner: {CORRECT}"
         )
+
+
+def _is_compiled(learner: LearnerParts) -> bool:
+    compiled = (getattr(each, "_compiled_call_impl", None) for each in learner.module.modules())
+    wrapped = (type(each).__name__ == "OptimizedModule" for each in learner.module.modules())
+    return bool(learner.options.compile) or any(each is not None for each in compiled) or any(wrapped)
 
 
 def _tell_of_another(called: list[nn.Module], learner: LearnerParts) -> None:
