@@ -18,8 +18,6 @@ app = typer.Typer(add_completion=False)
 
 MOST_PROCESSES = 4096
 _SELDOM_OF_A_FILE = ("--processes", "-n", "--nodes", "--rendezvous")  # such as this command itself takes
-
-
 _MEETS = re.compile(
     r"truestep|distributed|accelerat|lightning|fabric|Trainer|deepspeed|horovod|ignite|composer|megatron|RANK\b|WORLD_SIZE"
 )
@@ -89,9 +87,11 @@ def launch(
 
 def _tell_of_apart(file: Path, text: str, count: int) -> None:
     """Say that several processes never meet, where neither the file nor one beside it that it names has what they meet by."""
-    beside = [*file.parent.glob("*.py"), *file.parent.glob("*/*.py")][:_MOST_READ] if count > 1 else []
-    texts = [each.read_text("utf-8", errors="replace") for each in beside if each.stem in text]
-    if beside and "torch" in text and not any(map(_MEETS.search, [text, *texts])):
+    if count == 1 or "torch" not in text or _MEETS.search(text):
+        return
+    beside = [*file.parent.glob("*.py"), *file.parent.glob("*/*.py")][:_MOST_READ]
+    texts = (each.read_text("utf-8", errors="replace") for each in beside if each.stem in text)
+    if not any(map(_MEETS.search, texts)):
         warn_on_screen(
             f"{file.name} names nothing by which processes meet, such as ts.Run, torch.distributed, Accelerate or Lightning: each "
             f"of the {count} does all of it by itself, and writes the same files. Write run = ts.Run(directory), with net = "

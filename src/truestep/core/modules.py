@@ -29,6 +29,11 @@ def restoring_module(model: nn.Module) -> Iterator[None]:
             buffers.restore()
 
 
+def is_compiled_layer(module: nn.Module) -> bool:
+    """Whether calling the module runs what torch.compile made of it."""
+    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
+
+
 def called_module(function: object) -> nn.Module | None:
     """Return the module that is called: a module itself, a learner's, or a bound method's."""
     function = getattr(function, "__self__", function)

@@ -6,6 +6,9 @@ import re
 import textwrap
 from collections.abc import Sequence
 
+ROWS_OF_SAMPLES = "truestep: each of its"
+"""How a note begins that asks whether samples are batches already; the engine writes it, and it is to be read last."""
+
 
 def printable_text(text: str, keep: str = "\t\n") -> str:
     """Return a text in which characters that steer a terminal are written out: a file may be called anything."""

@@ -12,26 +12,10 @@ from truestep.doctor.check import Check
 
 _ENDING = re.compile(r"(?<=\w{3})(ing|ed|es|s|e)$")  # of what keeps three letters
 _CODE = re.compile(r"([a-zA-Z]+)[-_ ]*([0-9]{1,9})")
-# and what says that something is not there, for which each page has a word of its own
-_FILLING = frozenset(
-    [
-        *("missing", "forgot", "forgotten", "forget", "without", "no", "lack", "lacks"),
-        "a",
-        "an",
-        "and",
-        "in",
-        "is",
-        "it",
-        "my",
-        "not",
-        "of",
-        "on",
-        "or",
-        "the",
-        "to",
-        "too",
-        "with",
-    ]
+# each page has a word of its own for what is not there
+_ABSENT = frozenset(["missing", "forgot", "forgotten", "forget", "without", "no", "lack", "lacks"])
+_FILLING = _ABSENT.union(
+    ["a", "an", "and", "in", "is", "it", "my", "not", "of", "on", "or", "the", "to", "too", "with"]
 )
 
 
@@ -41,7 +25,7 @@ def checks_with_words(text: str) -> list[type[Check]]:
     A word stands for its other forms: shuffle for shuffled and shuffling, zero_grad for zero-grad.
     """
     words = _words(text)
-    stems = [_ENDING.sub("", word) for word in words if word not in _FILLING or {*words} <= _FILLING]
+    stems = [_ENDING.sub("", word) for word in words if word not in _FILLING or _FILLING.issuperset(words)]
     return (_having(stems, _headline) or _having(stems, _whole_page)) if stems else []
 
 

@@ -55,12 +55,12 @@ class OthersWeights:
             return []
         # behind the first update one that has a copy may be written to through `.data`
         compares, self._copies = self._written is None, {}
-        pairs = [zip(now[each], self._before[each], strict=True) for each in (0, 1)]
-        written = [any(one != other for one, other in pair) for pair in zip(*pairs, strict=True)]
+        (versions, places), (old_versions, old_places) = now, self._before
         moved = [
             number
             for number, weight in enumerate(self._weights)
-            if written[number]
+            if versions[number] != old_versions[number]
+            or places[number] != old_places[number]
             or (number in copies and not (compares and torch.equal(weight, copies[number])))
         ]
         self._written = {*moved, *(self._written or ())}
@@ -69,8 +69,8 @@ class OthersWeights:
                 if number in copies:
                     self._weights[number].copy_(copies[number])
                     # a graph made before this update finds what it saved
-                    version = self._before[0][number]
-                    torch._C._autograd._unsafe_set_version_counter((self._weights[number],), (version,))
+                    weight = self._weights[number]
+                    torch._C._autograd._unsafe_set_version_counter((weight,), (old_versions[number],))
         return [self._names[number] for number in moved if number not in copies]
 
 

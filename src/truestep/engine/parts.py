@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from truestep.core.buffers import MovingBufferSnapshot, Place
+from truestep.core.modules import is_compiled_layer
 from truestep.core.wording import counted
 from truestep.engine.averages import LearnerAverage
 from truestep.engine.compiling import LossCompiler
@@ -81,6 +82,11 @@ class LearnerParts:
     def started(self) -> bool:
         """Whether it trains yet: `starts_at` batches have been counted."""
         return self.context.step >= self.options.starts_at
+
+    @property
+    def is_compiled(self) -> bool:
+        """Whether its loss is compiled, or a module of it was by the user: hooks would have that compiled anew."""
+        return self.options.compile or any(map(is_compiled_layer, self.module.modules()))
 
     @property
     def learning_rate(self) -> float:

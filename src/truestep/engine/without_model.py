@@ -26,7 +26,7 @@ _DEEPEST = 3  # a function that calls a function that calls one
 def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> Iterator[None]:
     """Warn where no module is called within this, and `values` reads no weights; or none of the learner's."""
     computes = _computes(values)
-    if computes and _is_compiled(learner):  # torch breaks off where a hook is on all modules
+    if computes and learner.is_compiled:  # torch breaks off where a hook is on all modules
         yield
         return
     called: list[nn.Module] = []
@@ -42,12 +42,6 @@ def telling_of_no_model(values: Callable[[Any], Any], learner: LearnerParts) -> 
             f"The function given to net.evaluate calls no model, so its numbers say nothing of {learner.name!r}: it is given each "
             f"batch as the data give it, inputs and labels, and no predictions. Have it call the learner: {CORRECT}"
         )
-
-
-def _is_compiled(learner: LearnerParts) -> bool:
-    compiled = (getattr(each, "_compiled_call_impl", None) for each in learner.module.modules())
-    wrapped = (type(each).__name__ == "OptimizedModule" for each in learner.module.modules())
-    return bool(learner.options.compile) or any(each is not None for each in compiled) or any(wrapped)
 
 
 def _tell_of_another(called: list[nn.Module], learner: LearnerParts) -> None:

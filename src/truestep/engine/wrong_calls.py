@@ -10,7 +10,7 @@ from torch import Tensor
 from truestep.core.calls import is_argument_error
 from truestep.core.errors import LossError, OptionError, RankError
 from truestep.core.structure import batch_children, batch_leaves
-from truestep.core.wording import a_type, counted
+from truestep.core.wording import ROWS_OF_SAMPLES, a_type, counted
 from truestep.engine.data.mistaken import mistaken_data
 
 if TYPE_CHECKING:
@@ -216,7 +216,7 @@ def note_batch_of_batches(error: Exception, batch: Any) -> None:
         return
     count, rows = leaves[0].shape[:2]
     error.add_note(
-        f"truestep: each of its {counted(count, 'sample')} has {counted(rows, 'row')} of its own. Were the items of the data "
+        f"{ROWS_OF_SAMPLES} {counted(count, 'sample')} has {counted(rows, 'row')} of its own. Were the items of the data "
         "batches already? Then they need no batch_size, which puts several into one: run.data(lambda: batches)."
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 from truestep.core.call_site import ends_in_raise
 from truestep.core.errors import TruestepError
 from truestep.core.frames import is_truestep_file
+from truestep.core.wording import ROWS_OF_SAMPLES
 from truestep.doctor.finding import Severity
 from truestep.explainer.catalogue import recognise_error
 from truestep.explainer.crash import Crash, CrashFrame, crash_from_exception
@@ -20,7 +21,6 @@ from truestep.explainer.values import is_tensor_at_crash
 _log = logging.getLogger(__name__)
 _MAX_VALUES = 4
 _MAX_CHAIN = 10
-ASKS = "truestep: each of its "  # samples has rows of its own
 
 
 def annotate_error(error: BaseException) -> None:
@@ -40,7 +40,7 @@ def annotate_error(error: BaseException) -> None:
         if explanation is not None:
             error.add_note(explanation.note())
             # what asks whether the mistake is another one is read last
-            error.__notes__.sort(key=lambda note: isinstance(note, str) and note.startswith(ASKS))
+            error.__notes__.sort(key=lambda note: isinstance(note, str) and note.startswith(ROWS_OF_SAMPLES))
     except (Exception, SystemExit):  # noqa: BLE001 - the user's own error is what counts, whatever its str() does
         _log.debug("an explanation failed", exc_info=True)
 

@@ -220,9 +220,8 @@ def noting_error(error: BaseException, words: str, kind: type[Exception] = Excep
     try:
         yield
     except kind as own:
-        if str(own) == str(
-            error
-        ):  # a state that no checkpoint takes is refused where it is set, and where it is saved
+        # a state that no checkpoint takes is refused where it is set, and where it is saved
+        if str(own) == str(error):
             return
         error.add_note(f"truestep: {words}{own}")
         if isinstance(error, SystemExit | GeneratorExit):

@@ -11,7 +11,6 @@ from truestep.core.files import open_regular_file, replacing_file
 from truestep.engine.parts import LearnerParts
 from truestep.model.layers.findings import LayerFinding, Look, plain_layer_look
 from truestep.model.layers.interval import SHARE, Every
-from truestep.model.layers.look import is_compiled_layer
 from truestep.model.layers.measures import SPAN
 from truestep.model.layers.watch import ModelLooks
 from truestep.report.layers import LAYERS, read_reported_looks
@@ -60,8 +59,7 @@ class RunLayers:
                 looks.begin(following)
 
     def _make_looks(self, learner: LearnerParts) -> ModelLooks | None:
-        compiled = learner.options.compile or any(map(is_compiled_layer, learner.module.modules()))
-        if compiled:
+        if learner.is_compiled:
             reason = "hooks would have it compiled anew; compile=False watches its layers"
             self._run.context.choose(
                 f"layers of {learner.name}", "not watched", f"it is compiled, and {reason}"

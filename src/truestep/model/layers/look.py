@@ -57,11 +57,6 @@ def watched_layers(model: nn.Module) -> dict[str, nn.Module]:
     return {name: found[name] for name in names}
 
 
-def is_compiled_layer(module: nn.Module) -> bool:
-    """Whether calling the module runs what torch.compile made of it."""
-    return hasattr(module, "_orig_mod") or module._compiled_call_impl is not None
-
-
 def _matrices(module: nn.Module) -> list[nn.Parameter]:
     return [each for each in module.parameters(recurse=False) if each.dim() >= 2 and each.requires_grad]
 

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from truestep.core.accelerator import ArrivingCopy, send_to_host
 from truestep.core.errors import OptionError
 from truestep.core.hooks import HookOfOriginal
-from truestep.core.modules import as_module
+from truestep.core.modules import as_module, is_compiled_layer
 from truestep.core.results import RenderableType, Result
 from truestep.core.wording import counted, number_or_dash, number_text
 from truestep.model.layers import look as looking
@@ -197,7 +197,7 @@ def watch_layers(model: object, every: Every = "auto") -> LayerWatch:
     """
     check_look_interval(every, "ts.watch_layers", "every", least=1, or_none=False)
     module = as_module(model, "ts.watch_layers")
-    if hasattr(model, "_orig_mod") or any(map(looking.is_compiled_layer, module.modules())):
+    if hasattr(model, "_orig_mod") or any(map(is_compiled_layer, module.modules())):
         raise OptionError(
             "ts.watch_layers was given a compiled model, whose layers can't be watched: hooks would have it compiled anew. Watch "
             "the module before torch.compile, in a training of a few hundred steps."
