@@ -48,14 +48,33 @@ BEHIND
         ("out = d(x); loss = bce(out, y); loss += bce(d(fake), y); loss.backward()", "", ADVICE),
         ("(bce(d(x), y) + bce(d(fake), y)).backward()", "d.eval(); print(d(held_out).argmax(1))", BUG),
         ("(bce(d(x), y) + bce(d(fake), y)).backward()", "with torch.no_grad(): scores = d(held_out)", BUG),
-        ("bce(d(x), y).backward(); opt.step()", "", BUG),
-        ("bce(d(fake), y).backward(); opt.step()", "", BUG),
+        ("bce(d(x), y).backward(); opt.step()", "", RISK),  # what is learned from, and nothing evaluates
+        ("bce(d(fake), y).backward(); opt.step()", "", RISK),
+        ("bce(d(x), y).backward(); opt.step()", "d.eval()", BUG),
         ("F.cross_entropy(d(x), y).backward()", "for x, y in val_loader: hits += (d(x).argmax(1) == y).sum()", BUG),
         ("pass", "class Both(nn.Module):\n    def forward(self, x):\n        return self.d(x)", BUG),
     ],
 )  # fmt: skip
 def test_dropout_of_a_critic(lines: str, behind: str, severity: Severity) -> None:
     assert told("EVAL001", JUDGED.replace("LINES", lines).replace("BEHIND", behind)) == [severity]
+
+
+@pytest.mark.parametrize(
+    ("made", "severity"),
+    [
+        ("", RISK),  # a copy that nothing makes: what evaluates it is out of sight, if anything does
+        ("d = D()", BUG),
+        ("def build(): return D()", BUG),
+        ("KINDS = {'d': D}", BUG),
+        ("d = D(); F.mse_loss(d(x), y).backward()", RISK),  # trained, and nothing speaks of an evaluation
+        ("d = D(); F.mse_loss(d(x), y).backward(); d.eval()", BUG),
+        ("d = D(); F.mse_loss(d(x), y).backward()\nwith torch.no_grad(): print(d(x))", BUG),
+        ("d = D(); F.mse_loss(d(x), y).backward()\ndef predict(x): return d(x)\nprint(predict(x))", BUG),
+    ],
+)
+def test_dropout_of_what_nothing_in_sight_evaluates(made: str, severity: Severity) -> None:
+    network = "class D(nn.Module):\n    def forward(self, x):\n        return F.dropout(x, 0.3)\n"
+    assert told("EVAL001", f"{network}{made}\n") == [severity]
 
 
 # ── MEM001: of a total of one pass, whose tensors backward has freed, only the nodes stay ──

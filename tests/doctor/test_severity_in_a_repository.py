@@ -44,11 +44,13 @@ def test_what_the_training_calls(tmp_path, more, expected):
 
 
 def test_the_forward_of_the_model_that_is_trained(tmp_path):
-    assert severities(tmp_path, trained(), "EVAL001") == ["bug"]
+    assert severities(tmp_path, trained(more="net.eval()\n"), "EVAL001") == ["bug"]
 
 
 def test_the_forward_of_another_model(tmp_path):
-    files = trained(imports="from net import Net\nfrom other import Plain", made="Plain()")
+    files = trained(
+        imports="from net import Net\nfrom other import Plain", made="Plain()", more="net.eval()\n"
+    )
     files["other.py"] = IMPORTS + "class Plain(nn.Module):\n    pass\n"
     assert severities(tmp_path, files | {"look.py": "from net import Net\nprint(Net()(1))\n"}, "EVAL001") == [
         "risk"

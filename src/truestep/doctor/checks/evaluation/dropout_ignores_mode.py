@@ -33,6 +33,11 @@ _AT_INFERENCE = re.compile(
     re.IGNORECASE,
 )
 
+_EVALUATES = re.compile(
+    r"^no_grad$|^inference_mode$|^(is_)?train(ing)?_mode$|(^|_)(test|val|valid|validat|eval|infer|predict|score)",
+    re.IGNORECASE,
+)
+
 
 class DropoutIgnoresMode(SourceCheck):
     """F.dropout is called without `training`, so it drops in evaluation too.
@@ -161,8 +166,15 @@ def _severity(module: SourceModule, call: ast.Call) -> Severity:
         return QUESTION  # of a script's own inputs, as noise to learn from, at a rate of its options
     if owner is not None and _is_critic(module, owner):
         return ADVICE
-    is_layer = owner in module.kinds.classes_of("module")
+    is_layer = owner in module.kinds.classes_of("module") and _is_evaluated(module, owner)
     return BUG if is_layer and not _is_given(module, argument(call, 1, "p")) else RISK
+
+
+def _is_evaluated(module: SourceModule, owner: ast.ClassDef | None) -> bool:
+    """Tell whether anything in the program may evaluate it: it is named there, and so is an evaluation or no training."""
+    names = module.program.identifiers
+    may_be_made = module.program.is_imported() or (owner is not None and owner.name in names)
+    return may_be_made and ("backward" not in names or any(map(_EVALUATES.search, names)))
 
 
 @answered_once
