@@ -86,6 +86,9 @@ DATA039 mask-weighs-as-zero, DIST016 saved-by-every-rank, LOSS025 criterion-left
 divergence-of-raw-values, MEM002 outputs-kept-with-graph, PARAM012 self-normalising-net-spoiled, PARAM040 option-left-out, SAVE009
 restored-state-replaced, VALUE006 branch-without-effect, VALUE016 divided-by-norm-of-relu, VALUE024 sum-that-cancels
 """,
+    "on trial it met no code of strangers": """
+DATA044 transition-shared, GRAD068 part-taken-for-batch, LOSS061 value-past-the-end
+""",
     "torch raises there": """
 AMP003 scaler-never-updated, AMP004 unscaled-twice, AMP005 autocast-without-device, AMP006 half-type-in-numpy,
 DATA008 double-precision-from-numpy, DATA011 lengths-unsorted, GRAD019 tensor-zero-grad, GRAD021 closure-missing,

@@ -36,6 +36,41 @@ def carried_on(module: SourceModule) -> Iterator[tuple[ast.Call, str]]:
                 break
 
 
+def bests_of_other_parts(module: SourceModule) -> Iterator[tuple[ast.If, str]]:
+    """Yield where weights are kept by a best value that all parts of a cross validation share; each has a training of its own."""
+    for kept in module.all(ast.If):
+        parts = [each for each in module.ancestors(kept) if isinstance(each, ast.For) and _is_of_split(each)]
+        if not parts or module.loop(kept) is parts[-1] or not isinstance(kept.test, ast.Compare):
+            continue
+        compared = [each for each in walk(kept.test) if isinstance(each, ast.Name)]
+        inside = {each for each in module.all(ast.Name) if parts[-1] in module.ancestors(each)}
+        for best in compared:
+            stores = [
+                each
+                for each in module.all(ast.Name)
+                if each.id == best.id and isinstance(each.ctx, ast.Store)
+            ]
+            own = [each for each in stores if each in inside]
+            is_shared = len(own) < len(stores) and own and all(kept in module.ancestors(each) for each in own)
+            if is_shared and _keeps_weights(kept) and _trains_anew(module, parts[-1]):
+                yield (
+                    kept,
+                    f"{best.id!r} goes on from part to part: one that is harder than those before keeps no weights.",
+                )
+
+
+def _keeps_weights(kept: ast.If) -> bool:
+    return any(
+        last_part(each.func) in ("save", "state_dict", "deepcopy")
+        for each in walk(kept)
+        if isinstance(each, ast.Call)
+    )
+
+
+def _trains_anew(module: SourceModule, loop: ast.For) -> bool:
+    return any(loop in module.ancestors(made) for _, made in module.calls_matching("torch.optim."))
+
+
 def _loops_around(module: SourceModule, node: ast.AST, depth: int = 2) -> Iterator[ast.For]:
     """Yield the loops around a node, and around the calls of the function that it stands in."""
     yield from (each for each in module.ancestors(node) if isinstance(each, ast.For))
@@ -47,8 +82,12 @@ def _loops_around(module: SourceModule, node: ast.AST, depth: int = 2) -> Iterat
 def _begins_anew(loop: ast.For) -> bool:
     """Tell a loop over seeds, or over the parts of a cross validation, by its name or by `.split(x)`."""
     names = [each.id for each in walk(loop.target) if isinstance(each, ast.Name)]
+    return any(_ROUNDS.search(each) for each in names) or _is_of_split(loop)
+
+
+def _is_of_split(loop: ast.For) -> bool:
     calls = [each for each in walk(loop.iter) if isinstance(each, ast.Call) and each.args]
-    return any(_ROUNDS.search(each) for each in names) or any(method_of(each) == "split" for each in calls)
+    return any(method_of(each) == "split" for each in calls)
 
 
 def _is_shared(module: SourceModule, loop: ast.For, model: ast.expr) -> bool:

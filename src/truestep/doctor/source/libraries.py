@@ -8,7 +8,6 @@ import ast
 from dataclasses import dataclass
 from pathlib import PurePath
 
-from truestep.doctor.library.loops import ACCUMULATORS
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function
 from truestep.doctor.source.questions import imported_names, own_identifiers
@@ -61,11 +60,6 @@ LOADERS_GIVEN: dict[str, dict[str, tuple[int, str]]] = {
 
 
 TRAINERS = ("lightning.Trainer", "lightning.pytorch.Trainer", "pytorch_lightning.Trainer")
-# What divides the loss by the number of batches in an update, by the option that tells it that number.
-DIVIDES_LOSS = {
-    **{name: row.option for name, row in ACCUMULATORS.items()},
-    **dict.fromkeys(TRAINERS, "accumulate_grad_batches"),
-}
 
 # The methods that give the numbers of the epochs, as range() would, by the class whose they are.
 EPOCHS_OF = {"epochs": "truestep.Run"}

@@ -12,7 +12,7 @@ from truestep.doctor.source.events import Trace, TraceFrame
 from truestep.doctor.source.frames import TOP, CallFrame, LocatedExpression, UnknownValue
 from truestep.doctor.source.libraries import LOADERS_ASKED, LOADERS_GIVEN
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import Function, dotted, receiver_of
+from truestep.doctor.source.names import Function, dotted, receiver_of, walk
 from truestep.doctor.source.values import argument, behind
 
 TRAINED, EVALUATED = "trained", "evaluated"
@@ -60,6 +60,14 @@ def evaluated_on(module: SourceModule) -> Iterator[LocatedExpression]:
             if found is not None and not trace.within(forward.loop_path(), "backward", "step"):
                 yield found
     yield from _of_library(module, EVALUATED)
+
+
+def goes_over_batches(module: SourceModule, loop: ast.For | ast.While) -> bool:
+    """Tell a loop over a loader, be it within `enumerate` or a bar."""
+    parts = (
+        [each for each in walk(loop.iter) if isinstance(each, ast.expr)] if isinstance(loop, ast.For) else []
+    )
+    return any(module.kind(each) == "loader" for each in parts)
 
 
 def is_learned_from_here(module: SourceModule, loader: ast.Call) -> bool:

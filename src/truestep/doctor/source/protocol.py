@@ -24,7 +24,14 @@ _BY_NAME = {
     "torch.cuda.empty_cache": "empty_cache",
 }
 
-HARMLESS = ("torch.", "copy.", "logging.", "wandb.", "math.")  # what these are given they leave as it is
+HARMLESS = (
+    "torch.",
+    "copy.",
+    "logging.",
+    "wandb.",
+    "math.",
+    "accelerate.Accelerator",
+)  # what these are given they leave as it is
 ANY = "any kind of object"
 
 # method: {kind of the object it is called on: event}

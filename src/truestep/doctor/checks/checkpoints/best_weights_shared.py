@@ -9,7 +9,7 @@ from typing import Any
 
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.averages import WeightMixture, mixtures
-from truestep.doctor.source.carried_on import carried_on
+from truestep.doctor.source.carried_on import bests_of_other_parts, carried_on
 from truestep.doctor.source.counters import counted_loops, is_made_anew
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, is_none, method_of, walk
@@ -63,7 +63,8 @@ class BestWeightsShared(SourceCheck):
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report such a dict that a name keeps beyond the iteration of a loop that trains."""
         training = module.program.training_loops()
-        yield from (At(made, text, RISK) for made, text in carried_on(module))
+        for node, text in (*carried_on(module), *bests_of_other_parts(module)):
+            yield At(node, text, RISK)
         mixed = mixtures(module)
         for kept in kept_weights(module):
             own = [each for each in mixed if _is_of_itself(module, each, kept)]

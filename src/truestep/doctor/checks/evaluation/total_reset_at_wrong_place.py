@@ -2,20 +2,26 @@
 """A total that each batch sets back, or none: it goes on from epoch to epoch."""
 
 import ast
+import re
 from collections.abc import Iterator
 
 from truestep.doctor.check import RISK, At, SourceCheck
 from truestep.doctor.source.libraries import EPOCHS_OF
+from truestep.doctor.source.loaders import goes_over_batches
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, method_of, stored_in, walk
+from truestep.doctor.source.names import dotted, method_of, receiver_of, stored_in, walk
 from truestep.doctor.source.values import constant, value_origins
+
+_LAST = "the mean is the last batch's"
+_MEANS = re.compile(r"(^|\.)(mean|average|fmean|nanmean|sum|len)\(")
 
 
 class TotalResetAtWrongPlace(SourceCheck):
     """A total is set to 0 within the loop that adds to it and read behind that, or before the epochs and read in each.
 
     Why: it holds the last batch alone; the metric that is made of it moves with whichever batch comes last. Or it also
-    holds the epochs before: the loss seems to grow, the accuracy lags.
+    holds the epochs before: the loss seems to grow, the accuracy lags. A list that is given a value behind the loop
+    holds one.
 
     Bad:
         for x, y in loader:
@@ -36,7 +42,7 @@ class TotalResetAtWrongPlace(SourceCheck):
     """
 
     code = "EVAL039"
-    words = ("+=", "sum(", "len(")
+    words = ("+=", "sum(", "len(", "mean(", "average(")
 
     def read(self, module: SourceModule) -> Iterator[At]:
         """Report `x = 0` at the top of a loop's body that also adds to x, where x is read behind the loop alone."""
@@ -56,12 +62,66 @@ class TotalResetAtWrongPlace(SourceCheck):
                 yield At(
                     given, f"{name!r} is given anew in each turn: behind the loop it is the last batch's."
                 )
-        for node in module.all(ast.BinOp):
-            total, length, outer = node.left, node.right, module.loop(node)
-            measured = isinstance(length, ast.Call) and module.qualify(length.func) == "len"
-            if isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and measured:
-                if isinstance(outer, ast.For) and _goes_on(module, total, outer):
-                    yield At(node, f"{total.id!r} also holds the epochs before: nothing sets it back.", RISK)
+        late = [each for each in module.method_calls("append") if _is_of_last_batch(module, each)]
+        yield from (At(each, f"{ast.unparse(each.func)} stands behind the loop: {_LAST}.") for each in late)
+        yield from _totals_of_all_epochs(module)
+
+
+def _totals_of_all_epochs(module: SourceModule) -> Iterator[At]:
+    """Yield the means of an epoch whose total was set back before the first one alone."""
+    for node in module.all(ast.BinOp):
+        total, length, outer = node.left, node.right, module.loop(node)
+        measured = isinstance(length, ast.Call) and module.qualify(length.func) == "len"
+        if isinstance(node.op, ast.Div) and isinstance(total, ast.Name) and measured:
+            if isinstance(outer, ast.For) and _goes_on(module, total, outer):
+                yield At(node, f"{total.id!r} also holds the epochs before: nothing sets it back.", RISK)
+
+
+def _is_of_last_batch(module: SourceModule, append: ast.Call) -> bool:
+    """Tell the only value that a list is given before a mean is taken of it: what the loop right before it made last."""
+    kept, statement = receiver_of(append), module.statement(append)
+    begun = module.names.bindings(kept) if isinstance(kept, ast.Name) else []
+    above = module.parents[statement]
+    block = next(
+        (part for name in ("body", "orelse") if statement in (part := getattr(above, name, []))), [statement]
+    )
+    loops = [each for each in block[: block.index(statement)] if isinstance(each, ast.For)]
+    if len(begun) != 1 or not loops or not goes_over_batches(module, loops[-1]) or _leaves(module, loops[-1]):
+        return False
+    is_anew = module.loop(begun[0].node) is module.loop(statement)
+    if not is_anew or not isinstance(begun[0].value, ast.List) or begun[0].value.elts:
+        return False
+    reads = [each for each in module.reads(dotted(kept) or "") if each is not kept]
+    around = [part for each in reads for part in module.ancestors(each) if isinstance(part, ast.expr)]
+    means = [each for each in around if _MEANS.search(ast.unparse(each))]
+    is_changed = any(isinstance(module.parents[each], ast.Attribute) for each in reads)
+    return (
+        bool(means) and not is_changed and all(_is_made_last(module, loops[-1], each) for each in append.args)
+    )
+
+
+def _is_made_last(module: SourceModule, loop: ast.For, value: ast.expr) -> bool:
+    """Tell what each turn of a loop makes anew, of nothing that the loop adds to."""
+    added = {dotted(each.target) for each in module.inside(loop, ast.AugAssign)}
+    added |= {
+        dotted(each.func.value)
+        for each in module.inside(loop, ast.Call)
+        if isinstance(each.func, ast.Attribute) and each.func.attr in ("append", "extend", "update", "add")
+    }
+    names = [each for each in walk(value) if isinstance(each, ast.Name)]
+    made = [
+        each
+        for name in names
+        for each in module.resolver.reaching(name)
+        if loop in module.ancestors(each.node)
+    ]
+    parts = [part for each in made if each.value is not None for part in walk(each.value)]
+    outside = [each for name in names for each in module.resolver.reaching(name) if each not in made]
+    return (
+        bool(made)
+        and not outside
+        and not any(dotted(each) in added for each in parts if isinstance(each, ast.expr))
+    )
 
 
 def _goes_on(module: SourceModule, total: ast.Name, outer: ast.For) -> bool:

@@ -5,11 +5,11 @@ import ast
 import re
 from collections.abc import Iterator
 
-from truestep.doctor.check import RISK, At, SourceCheck
+from truestep.doctor.check import ADVICE, RISK, At, SourceCheck
 from truestep.doctor.library.operations import operations
 from truestep.doctor.source.losses import constructor_of, losses_of, reduction_of
 from truestep.doctor.source.module import SourceModule
-from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.names import dotted, method_of, walk
 from truestep.doctor.source.signatures import own_name
 from truestep.doctor.source.values import argument, constant, literal, seen_through, value_origins
 
@@ -63,7 +63,23 @@ class MaskedLossAveraged(SourceCheck):
                 and _is_loss(module, call)
                 and not _is_counted(module, call, mask)
             ):
-                yield At(call, f"The mean counts what {mask!r} takes out.", RISK)
+                severity = ADVICE if _is_of_what_occurs(module, call, mask) else RISK
+                yield At(call, f"The mean counts what {mask!r} takes out.", severity)
+
+
+def _is_of_what_occurs(module: SourceModule, call: ast.Call, mask: str) -> bool:
+    """Tell `y.sum((0, 2)) > 0`: a class without an example may count as 0 on purpose, as in a Jaccard loss."""
+    scope = module.scope(call)
+    made = [
+        each
+        for name in module.reads(mask)
+        if module.scope(name) is scope
+        for each in module.definitions(name)
+    ]
+    tests = [
+        part for each in made if each is not None for part in walk(each) if isinstance(part, ast.Compare)
+    ]
+    return any(isinstance(each.left, ast.Call) and method_of(each.left) == "sum" for each in tests)
 
 
 def _ignores(module: SourceModule, loss: ast.Call) -> bool:

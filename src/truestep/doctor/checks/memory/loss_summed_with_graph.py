@@ -8,6 +8,7 @@ from typing import Any
 from truestep.doctor.check import BUG, QUESTION, RISK, At, SourceCheck
 from truestep.doctor.source.behind import is_without_grad
 from truestep.doctor.source.libraries import losses_given_back
+from truestep.doctor.source.loaders import goes_over_batches
 from truestep.doctor.source.losses import loses_graph
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import Function, dotted, walk
@@ -144,17 +145,10 @@ def _is_of_one_pass(module: SourceModule, node: ast.AST, loop: Around) -> bool:
     if not isinstance(total, ast.Name) or isinstance(loop, Function):
         return False
     loops = [each for each in (loop, *module.ancestors(loop)) if isinstance(each, (ast.For, ast.While))]
-    whole = next((each for each in reversed(loops) if _is_over_batches(module, each)), loop)
+    whole = next((each for each in reversed(loops) if goes_over_batches(module, each)), loop)
     begun = [each.node for each in module.names.bindings(total) if whole not in module.ancestors(each.node)]
     around = module.loop(whole) or module.scope(whole)  # an epoch's function, where its epochs are elsewhere
     return around is not module.tree and any(around in module.ancestors(each) for each in begun)
-
-
-def _is_over_batches(module: SourceModule, loop: ast.For | ast.While) -> bool:
-    parts = (
-        [each for each in walk(loop.iter) if isinstance(each, ast.expr)] if isinstance(loop, ast.For) else []
-    )
-    return any(module.kind(each) == "loader" for each in parts)
 
 
 def _keeps_tensors(module: SourceModule, loop: Around) -> bool:

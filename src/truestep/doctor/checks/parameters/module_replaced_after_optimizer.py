@@ -12,6 +12,7 @@ from truestep.doctor.check import At, SourceCheck
 from truestep.doctor.finding import Place
 from truestep.doctor.source.module import SourceModule
 from truestep.doctor.source.names import dotted, walk
+from truestep.doctor.source.uses import in_other_arms
 from truestep.doctor.source.values import constant, parts_given, seen_through
 from truestep.doctor.watcher import Observation, Observations, Watcher
 
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from truestep.doctor.runtime.history import OptimizerRecord, WatchHistory
 
 AFTER = 4  # steps
+_MOVES = ("to", "cuda", "double", "float", "half", "bfloat16")
 NO_OPTIMIZERS = ("torch.optim.lr_scheduler", "torch.optim.swa_utils")
 
 
@@ -52,7 +54,7 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
     words = ("arameters()",)
 
     def read(self, module: SourceModule) -> Iterator[At]:
-        """Report `net.x = nn.Layer(...)` after an optimizer over net, in the same block."""
+        """Report `net.x = nn.Layer(...)` after an optimizer over net, in the same block or within one of its statements."""
         for assignment in module.all(ast.Assign):
             target = assignment.targets[0]
             if not (
@@ -84,14 +86,19 @@ class ModuleReplacedAfterOptimizer(SourceCheck, Watcher):
 
 
 def _is_layer(module: SourceModule, value: ast.expr) -> bool:
+    while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute) and value.func.attr in _MOVES:
+        value = value.func.value  # nn.Linear(8, 3).to(device)
     name = module.qualify(value.func) if isinstance(value, ast.Call) else None
     return bool(name and name.startswith("torch.nn.") and name.count(".") == 2 and not name.endswith("Loss"))
 
 
 def _optimizer_before(module: SourceModule, base: ast.expr, assignment: ast.Assign) -> ast.Call | None:
-    block, name = module.parents[assignment], dotted(base)
+    name, around = dotted(base), list(module.ancestors(assignment))
     for found, call in module.calls_matching("torch.optim."):
-        if found.startswith(NO_OPTIMIZERS) or module.parents.get(module.statement(call)) is not block:
+        made = module.statement(call)
+        if found.startswith(NO_OPTIMIZERS) or module.scope(call) is not module.scope(assignment):
+            continue
+        if module.parents.get(made) not in around or in_other_arms(module, made, assignment):
             continue
         holds = any(_is_same_model(module, each, base) for each in _models_given(module, call))
         if holds and call.lineno < assignment.lineno and not _made_anew(module, assignment, name):
