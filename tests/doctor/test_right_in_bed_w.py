@@ -436,3 +436,27 @@ def test_name_that_another_file_sets(
     (tmp_path / "main.py").write_text(IMPORTS + "def data():\n    return [1]\n" + text)
     found = [each for each in read_paths([tmp_path]).findings if each.code == "VALUE041"]
     assert any("CLASS_NUMBER" in each.message for each in found) == is_told
+
+
+# ── LOSS036: a mask of the classes that occur ──
+
+OCCURRING = """
+def jaccard(out, y, dims=(0, 2)):
+    scores = (out * y).sum(dims) / (out + y).sum(dims).clamp_min(1e-6)
+    loss = 1.0 - scores
+    LINES
+"""
+
+
+@pytest.mark.parametrize(
+    ("lines", "severity"),
+    [
+        ("mask = y.sum(dims) > 0\n    loss *= mask.to(loss.dtype)\n    return loss.mean()", ADVICE),
+        ("mask = y.sum(dims) > 0\n    loss = loss * mask.float()\n    return loss.mean()", ADVICE),
+        ("mask = (y.sum(dim=dims) != 0).float()\n    return (loss * mask).mean()", ADVICE),
+        ("mask = y != 255\n    return (loss * mask).mean()", RISK),
+        ("mask = (y > 0).float()\n    return (loss * mask).mean()", RISK),
+    ],
+)
+def test_the_mean_over_classes_that_do_not_occur(lines: str, severity: Severity) -> None:
+    assert told("LOSS036", OCCURRING.replace("LINES", lines)) == [severity]

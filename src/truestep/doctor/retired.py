@@ -86,6 +86,9 @@ DATA039 mask-weighs-as-zero, DIST016 saved-by-every-rank, LOSS025 criterion-left
 divergence-of-raw-values, MEM002 outputs-kept-with-graph, PARAM012 self-normalising-net-spoiled, PARAM040 option-left-out, SAVE009
 restored-state-replaced, VALUE006 branch-without-effect, VALUE016 divided-by-norm-of-relu, VALUE024 sum-that-cancels
 """,
+    "on trial it met no code of strangers": """
+DATA044 transition-shared, GRAD068 part-taken-for-batch, LOSS061 value-past-the-end
+""",
     "torch raises there": """
 AMP003 scaler-never-updated, AMP004 unscaled-twice, AMP005 autocast-without-device, AMP006 half-type-in-numpy,
 DATA008 double-precision-from-numpy, DATA011 lengths-unsorted, GRAD019 tensor-zero-grad, GRAD021 closure-missing,
@@ -106,21 +109,21 @@ VALUE004 same-value-twice: in code of strangers it was false as often as true (2
 """
 
 
-def _parsed(row: str) -> tuple[str, RetiredCheck]:
+def _parse_row(row: str) -> tuple[str, RetiredCheck]:
     heading, _, reason = row.partition(": ")
     code, _, name = heading.partition(" ")
     return code, RetiredCheck(name, reason)
 
 
-def _with_reason(reason: str, listed: str) -> Iterator[tuple[str, RetiredCheck]]:
+def _checks_with_reason(reason: str, listed: str) -> Iterator[tuple[str, RetiredCheck]]:
     for each in listed.replace("\n", " ").split(", "):
         code, name, *plain = each.split()
         yield code, RetiredCheck(name, f"{reason.format(plain=''.join(plain))}.")
 
 
 _ROWS = [
-    *map(_parsed, _TABLE.splitlines()),
-    *(row for reason, listed in _BY_REASON.items() for row in _with_reason(reason, listed)),
+    *map(_parse_row, _TABLE.splitlines()),
+    *(row for reason, listed in _BY_REASON.items() for row in _checks_with_reason(reason, listed)),
 ]
 RETIRED: dict[str, RetiredCheck] = dict(sorted(_ROWS, key=lambda row: row[0]))
 
